@@ -34,7 +34,7 @@ def main() -> int:
     results = {name: json.loads(file.read_text(encoding="utf-8")) for name, file in files.items() if file.is_file()}
     unexpected = []
     for name in parser.parse_args().only:
-        by_variant, precisions = results.setdefault(name, {}), ZOO[name].all_precisions
+        by_variant, precisions = results.setdefault(name, {}), ZOO[name].float32_and_low_precisions
         for variant in [variant for variant in (*precisions, KERAS_EXPORTER) if variant not in by_variant]:
             try:
                 with ProcessPoolExecutor(1, get_context("spawn")) as pool:  # Keras's own exporter may crash

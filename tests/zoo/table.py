@@ -20,17 +20,17 @@ INTRODUCTION = """# Models
 Published architectures, exported by `export_model` and by Keras's exporter. The outputs of both
 files are compared with those of Keras. Models of `keras.applications` and KerasHub (`keras_hub`)
 are built by these packages. The others are written from their published descriptions, in
-`tests/zoo`. All are small, and no weight keeps its initial value. `nox -s zoo-page` writes this
-page.
+`tests/zoo`. All models are small and not trained: their weights are random, and also biases and
+statistics, which begin as zeros or ones, are changed. `nox -s zoo-page` writes this page.
 
 - **inputs**: `?` stands for any size. The dtype is float32 unless another one is named.
 - **share of limit**: the largest difference between our file and Keras, divided by what the check
   allows. The check passes up to 1.
 - **difference**: the largest relative difference of our file, for `export_model` with its defaults.
   Other precisions follow in parentheses.
-- **Keras's exporter**: the largest relative difference of the file that
-  `Model.export(format="onnx")` writes, in onnxruntime, on the same inputs of several batch sizes
-  and lengths; or why there is none.
+- **Keras's exporter**: the largest relative difference between Keras and the file that
+  `Model.export(format="onnx")` writes. onnxruntime runs the file on the same inputs, of several
+  batch sizes and lengths. If the export or a run fails, the reason.
 """
 TABLE_HEADER = (
     "| architecture | source | inputs | weights | share of limit | difference | Keras's exporter |\n"
@@ -50,7 +50,7 @@ SECTION_TITLES = {
     "speech": "Speech and sound",
     "tables": "Tabular data",
 }
-REASON_BY_ERROR_PATTERN = {  # by a pattern of the error message
+REASON_BY_ERROR_PATTERN = {
     r"No Op registered for (\w+)": "onnxruntime has no operator `{}`",
     r"Required inputs \(\['([^']+)'": "the file has inputs that the model does not have, such as `{}`",
     r"code returned while running (\w+) node": "the operator `{}` fails",
@@ -59,34 +59,31 @@ REASON_BY_ERROR_PATTERN = {  # by a pattern of the error message
 
 
 def render_page(results_by_model: Mapping[str, ModelResults], current_page: str = "") -> str:
-    """Return the page: the number of models that both exporters export, and a table for each kind of model.
+    """Return the page: the numbers of models that each exporter exports, and a table for each kind of model.
 
-    Models without complete results keep their line of the current page.
+    A model keeps its line of the current page if it lacks the result of a precision.
     """
     line_by_name_cell = {line.split(" | ")[0]: line for line in current_page.splitlines() if line.startswith("| ")}
-    finished_models = [
-        name for name, model_results in results_by_model.items() if set(ZOO[name].all_precisions) <= set(model_results)
-    ]
-    line_by_name_cell |= {
-        f"| {format_name(name)}": render_row(ZOO[name], results_by_model[name]) for name in finished_models
-    }
+    for name, results in results_by_model.items():
+        if set(ZOO[name].float32_and_low_precisions) <= set(results):
+            line_by_name_cell[f"| {format_name(name)}"] = render_row(ZOO[name], results)
     lines_by_kind: dict[str, list[str]] = {}
     for architecture in ZOO.values():
         if line := line_by_name_cell.get(f"| {format_name(architecture.name)}"):
             lines_by_kind.setdefault(architecture.kind, []).append(line)
-    last_cells = [line.removesuffix(" |").split(" | ")[-2:] for rows in lines_by_kind.values() for line in rows]
-    num_refused = sum(difference.startswith("refused") for difference, _ in last_cells)
+    last_cells = [line.removesuffix(" |").split(" | ")[-2:] for lines in lines_by_kind.values() for line in lines]
+    num_models, num_refused = len(last_cells), sum(cell.startswith("refused") for cell, _ in last_cells)
     keras_cells = [cell for _, cell in last_cells if cell != "not tried"]
     is_float = re.compile(r"[\d.e+-]+").fullmatch
     num_close = sum(bool(is_float(cell)) and float(cell) <= MAX_DIFFERENCE for cell in keras_cells)
     summary = (
-        f"`export_model` exports {len(last_cells) - num_refused} of {len(last_cells)} models, and all of these pass the check. "
+        f"`export_model` exports {num_models - num_refused} of {num_models} models, and all of these pass the check. "
         f"Keras's exporter was tried on {len(keras_cells)} models. For {num_close} of them its file runs on all inputs "
         f"and is within {MAX_DIFFERENCE:g} of Keras."
     )
     parts = [INTRODUCTION, textwrap.fill(summary, LINE_WIDTH, break_on_hyphens=False) + "\n"]
-    for kind, rows in lines_by_kind.items():
-        parts.append(f"## {SECTION_TITLES.get(kind, kind.capitalize())}\n\n{TABLE_HEADER}\n" + "\n".join(rows) + "\n")
+    for kind, lines in lines_by_kind.items():
+        parts.append(f"## {SECTION_TITLES.get(kind, kind.capitalize())}\n\n{TABLE_HEADER}\n" + "\n".join(lines) + "\n")
     return "\n".join(parts)
 
 
@@ -97,14 +94,14 @@ def format_name(name: str) -> str:
 def render_row(architecture: Architecture, results: ModelResults) -> str:
     float32_result = results["float32"]
     inputs = "; ".join(f"`{description}`" for description in float32_result["inputs"])
-    low_precisions = ", ".join(
+    low_precision_text = ", ".join(
         f"{precision} {'fails' if 'error' in (result := results[precision]) else format(result['max_rel'], '.0e')}"
         for precision in architecture.precisions
     )
     if "error" in float32_result:
         difference_cells = ["", f"refused: {summarize_error(float32_result['error'])}"]
     else:
-        suffix = f" ({low_precisions})" if low_precisions else ""
+        suffix = f" ({low_precision_text})" if low_precision_text else ""
         difference_cells = [f"{float32_result['of_limit']:.2f}", f"{float32_result['max_rel']:.0e}{suffix}"]
     cells = [format_name(architecture.name), architecture.source.rstrip("."), inputs, f"{float32_result['weights']:,}"]
     cells += [*difference_cells, render_keras_cell(results.get(KERAS_EXPORTER))]
@@ -122,7 +119,7 @@ def render_keras_cell(result: Result | None) -> str:
 
 
 def summarize_error(error: str) -> str:
-    """Return the reason for errors of `REASONS`, or the beginning of the message without paths."""
+    """Return the reason of `REASON_BY_ERROR_PATTERN` for an error, or the beginning of its message without paths."""
     for pattern, reason in REASON_BY_ERROR_PATTERN.items():
         if match := re.search(pattern, error):
             return f"{LOAD_ERROR if error.startswith(LOAD_ERROR) else ''}{reason.format(match[1])}"

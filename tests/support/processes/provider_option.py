@@ -1,6 +1,7 @@
-"""Pytest plugin: `--provider cuda` runs lowered calls and the bundles of tests/contract and tests/bundle on CUDA.
+"""Pytest plugin for the option `--provider`, such as `--provider cuda`: the execution provider of onnxruntime.
 
-If onnxruntime lacks the provider, no tests run and a usage error gives the reason.
+In tests/lowerings the provider runs attention calls that were lowered to ONNX. In tests/contract and tests/bundle it
+runs bundles. If onnxruntime lacks the provider, no tests run, and a usage error gives the reason.
 """
 
 import atexit
@@ -17,12 +18,12 @@ import tolerances
 
 from keras_attn_export import Bundle, export_model, verify_bundle
 from keras_attn_export._format.interruptible_session import open_session
-from keras_attn_export._format.names import MODEL, ExportError
+from keras_attn_export._format.names import ExportError
 from keras_attn_export._format.providers import PROVIDERS
 from keras_attn_export._format.session import check_placement
 
 FUNCTIONS_BY_TEST_FOLDER = {"contract": (export_model, Bundle.run), "bundle": (verify_bundle, Bundle.run)}
-"""Functions whose default provider is that of the run, by folder of tests."""
+"""Functions by folder of tests. During a test, the option replaces the default of their argument `provider`."""
 PROBE_MODEL = '<ir_version: 8, opset_import: ["": 18]> probe (float[2] x) => (float[2] y) { y = Tanh (x) }'
 
 _chosen_provider = "cpu"
@@ -33,7 +34,7 @@ def pytest_addoption(parser):
         "--provider",
         choices=sorted(PROVIDERS),
         default="cpu",
-        help="where onnxruntime runs lowered calls and bundles, in tests/lowerings, tests/contract and tests/bundle",
+        help="execution provider for the attention calls of tests/lowerings and the bundles of tests/contract, bundle",
     )
 
 
@@ -69,7 +70,10 @@ def pytest_runtest_call(item):
 
 
 def open_on_provider(model):
-    """Open a session on the provider of this run alone, without TF32, or raise `ProviderError`."""
+    """Open a session on the provider of the option, without TF32 if it is a GPU.
+
+    A provider other than `cpu` must run all attention nodes of the model: if not, a `ProviderError` is raised.
+    """
     if _chosen_provider != "cpu":
         return PlacementCheckingSession(model)
     return ort.InferenceSession(model.SerializeToString(), providers=[PROVIDERS["cpu"].name])
@@ -83,12 +87,12 @@ def get_scratch_folder():
 
 
 class PlacementCheckingSession:
-    """A session whose first run raises `ProviderError` unless the provider ran all nodes of attention."""
+    """Session that checks its first run: if another provider ran an attention node, a `ProviderError` is raised."""
 
     profile_numbers = count()
 
     def __init__(self, model):
-        file = get_scratch_folder() / MODEL
+        file = get_scratch_folder() / "model.onnx"
         file.write_bytes(model.SerializeToString())
         options = ort.SessionOptions()
         options.enable_profiling, options.profile_file_prefix = (
