@@ -46,7 +46,7 @@ def _select_median_export(rows: tuple[dict[str, Any], ...]) -> dict[str, Any]:
     row = sorted(rows, key=lambda row: row.get("seconds", float("inf")))[len(rows) // 2]
     if "seconds" not in row:
         return row
-    # `memory` is the increase over the memory before the export. `child_memory` is the peak of the largest child process.
+    # `memory` is the increase during the export, `child_memory` the peak of the largest child process of the export.
     peak_gb, child_gb = (row["initial_memory"] + row["memory"]) / 1e9, row["child_memory"] / 1e9
     measured = {"seconds": row["seconds"], "peak_gb": peak_gb, "child_gb": child_gb}
     return {"contestant": row["contestant"], "facts": measured}

@@ -4,7 +4,7 @@
   exceeds twice the difference between two runs on equal inputs. At most MAX_REDRAWS values are drawn.
 - An output varies if, over the rows r of all cases with values y_r and limits l_r, some element has
   max(y_r - l_r) > min(y_r + l_r): two rows differ by more than the limits of both.
-- The share of rounding in a float output is the median over the cases of the largest channel median of limit / scale;
+- The relative rounding of a float output is the median over the cases of the largest channel median of limit / scale;
   in an integer or boolean output the median over the cases of the share of ties.
 """
 
@@ -34,7 +34,7 @@ def summarize_coverage(golden: GoldenCases, converted: Sequence[Case] = ()) -> d
 
     Returns:
         Counts of `cases` and `refused` cases; sizes of `axes`; the entries of `measure_input_coverage` as `inputs`; and
-        for each of `outputs` if it `varies`, and its share of `rounding` or `ties`.
+        for each of `outputs` if it `varies`, and its relative `rounding` or its share of `ties`.
     """
     axes = {symbol: sorted({sizes[symbol] for sizes in golden.sizes}) for symbol in golden.sizes[0]}
     return {
@@ -177,7 +177,7 @@ def _summarize_rounding(output: str, cases: Sequence[Case], converted: Sequence[
 
 
 def compute_relative_rounding(output: str, cases: Sequence[Case]) -> float | None:
-    """Return the share of rounding in an output, or `None` if no case has limits for it."""
+    """Return the relative rounding or the share of ties of an output, or `None` if no case has limits for it."""
     limited_cases = [case for case in cases if output in case.rounding]
     shares = [_compute_case_share(case.outputs[output], case.rounding[output]) for case in limited_cases]
     known_shares = [share for share in shares if share is not None]

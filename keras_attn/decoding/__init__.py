@@ -6,9 +6,9 @@ trained layers. The decoding model contains both models and copies no weights.
 Tensors are connected by name. An input of the step is:
 
     `token`             integers (B,): the token of the previous step; at the first step `start`
-    a value of `state`  the output of the previous step that is its key in `state`. At the first step the encoder's
-                        output or input of this name. If the encoder has none, zeros: dynamic axes have size 0, as in
-                        an empty cache
+    a value of `state`  the output of the previous step that is its key in `state`. At the first step it is the
+                        encoder's output or input of this name or, if the encoder has none, zeros: dynamic axes then
+                        have size 0, as in an empty cache
     any other name      the encoder's output or input of this name, the same at every step
     `position`          if the encoder has no output or input `position`, integers (B,): the index of the step, from 0
 

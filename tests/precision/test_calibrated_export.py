@@ -161,7 +161,7 @@ def build_record(**entries):
 
 
 @pytest.mark.parametrize(
-    ("precision", "messages"),
+    ("precision_record", "messages"),
     [
         ({"name": "int8"}, []),
         (build_record(), []),

@@ -34,7 +34,8 @@ def pytest_addoption(parser):
         "--provider",
         choices=sorted(PROVIDERS),
         default="cpu",
-        help="execution provider for the attention calls of tests/lowerings and the bundles of tests/contract, bundle",
+        help="execution provider of onnxruntime for the attention calls of tests/lowerings, and for the bundles of "
+        "tests/contract and tests/bundle",
     )
 
 
