@@ -14,7 +14,7 @@ from .._onnx.traversal import iter_input_names, iter_subgraphs
 
 
 def sort_reachable_nodes(traced_model: TracedModel) -> bool:
-    """Remove nodes that no output depends on, sort the others depth first, and return True if the graph changed."""
+    """Sort nodes depth first and initializers by first reader, remove unreachable ones; return True if this changed any."""
     return _sort_graph(traced_model.model.graph)
 
 

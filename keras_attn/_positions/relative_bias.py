@@ -37,7 +37,7 @@ class RelativePositionBias(PositionBias):
 
     Raises:
         TypeError: If an argument has a wrong type.
-        ValueError: If N is below 2, M is not above E, or for the reasons of `LinearBias`.
+        ValueError: If a number is not positive, N is below 2, M is not above E, or for the reasons of `LinearBias`.
 
     Masking:
         Implicit masks of the inputs are ignored, and the biases have none.

@@ -8,7 +8,7 @@ from keras import ops
 
 Vocabulary = Sequence[str] | Mapping[int, str]
 TokenRows = list[list[str]]  # tokens of one model input, by example and position
-# `MAX_INCHES` in `_heatmap_grid.py` is the space of 46 tokens. 48 tokens are hardly narrower, and legible.
+# `MAX_INCHES` in `_heatmap_grid.py` is the space of 46 tokens. With 48, a token has hardly less space, and is legible.
 MAX_TOKENS, MAX_CHARACTERS = 48, 12
 
 
