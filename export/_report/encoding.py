@@ -10,7 +10,7 @@ import numpy as np
 
 
 def format_shape(shape: Iterable[int | str]) -> str:
-    """Format a shape; a scalar has no sizes."""
+    """Format a shape as sizes with multiplication signs between them, and the empty shape of a scalar in words."""
     return " \N{MULTIPLICATION SIGN} ".join(map(str, shape)) or "a single number"
 
 
@@ -20,7 +20,7 @@ def format_difference(value: float) -> str:
 
 
 def format_number(value: Any, digits: int | None = None) -> str:
-    """Format an element of an array as JavaScript does (NaN, Infinity, true), a float with significant digits."""
+    """Format an element of an array as JavaScript does (NaN, Infinity, true); floats with `digits`, None for all."""
     if isinstance(value, bool | np.bool_):
         return str(bool(value)).lower()
     if isinstance(value, float | np.floating):

@@ -42,7 +42,7 @@ class CosineAttention(AttentionPooling):
     Source: Graves, Wayne and Danihelka 2014, equations 5 and 6, with `1/T` for the key strength.
     """
 
-    _same_size_reason = "the score is an angle"
+    _equal_sizes_reason = "the score is an angle"
 
     def __init__(
         self,

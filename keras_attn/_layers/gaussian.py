@@ -48,7 +48,7 @@ class GaussianAttention(AttentionPooling):
         keys have the same norm, the weights equal those of dot products with scale `1 / h^2`, section 11.3.
     """
 
-    _same_size_reason = "the score is a distance"
+    _equal_sizes_reason = "the score is a distance"
 
     def __init__(
         self,

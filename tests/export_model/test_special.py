@@ -8,8 +8,8 @@ from keras import layers, ops
 
 from keras_attn_export import ParityError, export_model
 from keras_attn_export._export import float32_file
-from keras_attn_export._golden_cases.special_values import SPECIAL
-from keras_attn_export._private_api.keras_internals import detect_wrong_biases
+from keras_attn_export._golden_cases.special_values import SPECIAL_VALUES
+from keras_attn_export._private_api.keras_internals import detect_additions_along_wrong_axis
 
 
 def test_mismatch_names_case_operator_and_layer(tmp_path, monkeypatch):
@@ -28,7 +28,7 @@ def test_mismatch_names_case_operator_and_layer(tmp_path, monkeypatch):
     with pytest.raises(ParityError) as caught:
         export_model(model, tmp_path / "bundle", sample_inputs=np.zeros((3, 2), "int32"))
     message = str(caught.value)
-    assert f"in case `{SPECIAL}`" in message
+    assert f"in case `{SPECIAL_VALUES}`" in message
     assert "It begins in `Min` of layer `floor`." in message
 
 
@@ -38,7 +38,7 @@ def test_mismatch_names_case_operator_and_layer(tmp_path, monkeypatch):
 )
 def test_summand_that_keras_adds_as_a_bias_is_detected(x, y, is_wrong):
     summand = np.arange(np.prod(y), dtype="float32").reshape(y)
-    with detect_wrong_biases() as detections:
+    with detect_additions_along_wrong_axis() as detections:
         sums = ops.add(np.zeros(x, "float32"), summand)
     assert detections == [is_wrong]
     assert np.array_equal(sums, np.zeros(x) + summand) is not is_wrong, "this version of Keras adds correctly"

@@ -19,10 +19,10 @@ def test_stored_rounding_limits_are_upper_bounds(tmp_path):
     rounding = {"out": sizes, "top": np.array([True, False])}
     save_cases(tmp_path / "cases.npz", [Case("base", {}, outputs, rounding)])
     (case,) = load_cases(tmp_path / "cases.npz")
-    assert case.rounding["out"][0, 0] == 0
-    ratios = case.rounding["out"].reshape(-1)[1:] / sizes.reshape(-1)[1:]
+    assert case.rounding_limits["out"][0, 0] == 0
+    ratios = case.rounding_limits["out"].reshape(-1)[1:] / sizes.reshape(-1)[1:]
     assert np.all((ratios >= 1 - 1e-12) & (ratios < 1.4143))  # rounded up to a power of sqrt(2)
-    assert case.rounding["top"].tolist() == [True, False]
+    assert case.rounding_limits["top"].tolist() == [True, False]
 
 
 def test_golden_cases_are_equal_after_saving_and_loading(tmp_path):

@@ -16,7 +16,7 @@ from keras_attn_export._format.files import manifest_bytes, sha256
 from keras_attn_export._format.names import CASES
 
 Dq, Dk, Dv, U = 4, 6, 5, 3
-PACKAGES = ("tensorflow", "keras", "keras_attn", "keras_attn_export", "onnx", "tf2onnx")
+UNNEEDED_PACKAGES = ("tensorflow", "keras", "keras_attn", "keras_attn_export", "onnx", "tf2onnx")
 
 
 def build_small_model():
@@ -37,7 +37,7 @@ def list_names(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
-def flip_byte(file):
+def flip_bit(file):
     content = bytearray(file.read_bytes())
     content[len(content) // 2] ^= 1
     file.write_bytes(content)
