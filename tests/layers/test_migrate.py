@@ -98,7 +98,7 @@ def test_loaded_layer_equals_the_trained_layer(name):
     source, function, arguments, build_layer, sizes = TRAINED_LAYERS[name]
     state, run = getattr(import_oracle(source), function)(create_rng(), *arguments)
     assert ("in_proj_weight" in state) == ("packed" in name)
-    prefix = "own" if "flax own" in name else "attention" if source == "tensorflow" else ""
+    prefix = "attention" if source == "tensorflow" or "flax own" in name else ""
     layer = from_state(build_layer(), state, source, prefix=prefix)
     accepts_lengths_per_query = function != "own_multi_head" or source == "flax"
     for valid_lens in LENGTHS[: 3 if accepts_lengths_per_query else 2]:
