@@ -29,7 +29,7 @@ def _build_dense_layers(random, use_bias, **sizes):
     return state, {name: run for name, (_, run) in layers.items()}
 
 
-additive, multi_head = build_textbook_layers(_build_dense_layers)
+build_additive, build_multi_head = build_textbook_layers(_build_dense_layers)
 
 
 class FlaxMultiHead(nn.Module):
@@ -50,6 +50,6 @@ class FlaxMultiHead(nn.Module):
         return self.attention(queries, keys, values, mask=mask)
 
 
-def own_multi_head(random, Dq, Dk, Dv, heads, hidden, out, use_bias):
+def build_own_multi_head(random, Dq, Dk, Dv, heads, hidden, out, use_bias):
     """Build `flax.linen.MultiHeadDotProductAttention`; the names of its weights begin with `attention`."""
     return _build_layer(FlaxMultiHead(heads, hidden, out, use_bias), random, Dq, Dk, Dv)
