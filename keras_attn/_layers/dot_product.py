@@ -49,13 +49,13 @@ class DotProductAttention(AttentionPooling):
         scale, size, heads = self.scale, queries.shape[-1], call.heads or Heads()
         if scale is None and size is not None:
             scale = (size // heads.num_query_heads) ** -0.5
-        return dot_product_scoring(queries, keys, scale)
+        return make_dot_product_scoring(queries, keys, scale)
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "scale": self.scale}
 
 
-def dot_product_scoring(queries: Tensor, keys: Tensor, scale: float | None = 1.0) -> Scoring:
+def make_dot_product_scoring(queries: Tensor, keys: Tensor, scale: float | None = 1.0) -> Scoring:
     """Return the scoring `scale q.k` of queries `B + (Tq, D)` and keys `B + (Tk, D)`; scale None is `1/sqrt(D)`."""
     tensors = {"queries": queries, "keys": keys}
     if scale is None:  # D is unknown until the layer runs

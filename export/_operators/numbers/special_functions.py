@@ -39,7 +39,7 @@ def bessel_i0(graph: Any, node: Any) -> None:
     # I0(x) exp(-|x|) = sum c_k T_k(|x| / 4 - 1) for |x| <= 8, and sum d_k T_k(16 / |x| - 1) / sqrt(|x|) beyond, where
     # T_k(t) = cos(k arccos t). The coefficients interpolate NumPy's i0 at Chebyshev nodes. Higher degrees than 17 and 6
     # would lower the error, but need more memory: the products below already have 18 elements per input element.
-    interpolate: Any = chebinterpolate
+    interpolate: Any = chebinterpolate  # NumPy's stub rejects functions that return arrays
     small_x_coefs = interpolate(lambda t: np.i0(4 * (t + 1)) * np.exp(-4 * (t + 1)), 17)
     large_x_coefs = interpolate(lambda t: np.i0(16 / (t + 1)) * np.exp(-16 / (t + 1)) * np.sqrt(16 / (t + 1)), 6)
     op = NodeReplacement(graph, node)
