@@ -1,6 +1,6 @@
 """Assign each node of a graph to a Keras layer.
 
-In a traced model, `assign_layer_scopes` assigns nodes to layers by names, producers and consumers, and `node_names.py`
+In a traced model, `assign_layers` assigns nodes to layers by names, producers and consumers, and `node_names.py`
 writes the result into the names of the nodes: `encoder_1/dense_1/Tensordot/MatMul`. A finished graph stores no layers,
 so `read_node_layers` reads the layer from these names: `encoder/dense`.
 """
@@ -119,12 +119,8 @@ def _split_scopes(name: str, operator_names: Collection[str]) -> tuple[str, ...]
         if _PARTS_WITHOUT_SCOPE.search(part):
             continue
         is_numbered = re.search(r"._\d+$", part)
-        if (
-            ":" in part
-            or prefix in operator_names
-            or not is_numbered
-            or _TENSORFLOW_FUNCTIONS.fullmatch(build_layer_path(part))
-        ):
+        is_function = _TENSORFLOW_FUNCTIONS.fullmatch(build_layer_path(part))
+        if ":" in part or prefix in operator_names or not is_numbered or is_function:
             break
         scopes.append(part)
     return tuple(scopes)

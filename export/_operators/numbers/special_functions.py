@@ -14,8 +14,8 @@ _COMPLEX_REJECTION = "complex numbers are not supported"
 
 def atan2(graph: Any, node: Any) -> None:
     """Convert `Atan2` of (y, x), whose shapes broadcast, to `Atan` of y / x, plus or minus pi if x is negative."""
-    # tf2onnx's conversion returns 0 for (infinity, 0), and NaN for two zeros or two infinities. Here -0.0 counts as
-    # negative, the ratio of two infinities is the product of their signs, and the angle of two zeros is y.
+    # tf2onnx's conversion ignores the signs of zeros, and returns NaN for two infinities. Here -0.0 counts as negative,
+    # the ratio of two infinities is the product of their signs, and the angle of two zeros is y.
     op = NodeReplacement(graph, node)
     y, x = op.inputs
     zero = op.number(0)
