@@ -28,8 +28,8 @@ def to_unicode_array(array: np.ndarray) -> np.ndarray:
 def _encode_limits(limits: np.ndarray) -> np.ndarray:
     """Return `ceil(2 * log2(limit))` as int16; booleans unchanged."""
     # A limit is an estimate, so it is rounded up to a power of sqrt(2), at most by a factor of 1.42. Codes of 16 bits
-    # repeat and compress well; float64 limits would be the largest part of the file. Limits are finite, since
-    # differences from NaN or infinity count as 0: only a limit of 0 has an infinite exponent.
+    # repeat and compress well; float64 limits would be the largest part of the file. Differences from NaN or infinity
+    # count as 0, so a limit is infinite only if it overflows float64. Its code is then that of 0, the strictest limit.
     if limits.dtype == bool:
         return limits
     with np.errstate(divide="ignore"):

@@ -15,12 +15,15 @@ def format_shape(shape: Iterable[int | str]) -> str:
 
 
 def format_difference(value: float) -> str:
-    """Format a difference with two digits."""
+    """Format a difference with two significant digits."""
     return f"{value:.1e}" if math.isfinite(value) else format_number(value)
 
 
 def format_number(value: Any, digits: int | None = None) -> str:
-    """Format an element of an array as JavaScript does (NaN, Infinity, true); floats with `digits`, None for all."""
+    """Format an element of an array as JavaScript does: NaN, Infinity, true.
+
+    A finite float gets `digits` significant digits, or without `digits` the fewest that identify it.
+    """
     if isinstance(value, bool | np.bool_):
         return str(bool(value)).lower()
     if isinstance(value, float | np.floating):

@@ -15,7 +15,7 @@ LAYER = {"name": "attend", "class": "AdditiveAttention", "lowering": "adaptive",
 
 
 class FragmentReader(HTMLParser):
-    """Parser of a fragment whose tags must be known and closed, with no attribute except `style`."""
+    """Parser of HTML that fails if a tag is not in `TAGS`, is not closed, or has another attribute than `style`."""
 
     def __init__(self, html):
         super().__init__()

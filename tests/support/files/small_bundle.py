@@ -1,4 +1,4 @@
-"""The small model behind bundle_fixtures.py, and helpers that alter its bundle or run commands on it."""
+"""Small model of the fixtures in `bundle_fixtures.py`, and helpers that alter its bundle or run commands on it."""
 
 import json
 import os
