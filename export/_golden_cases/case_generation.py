@@ -10,7 +10,7 @@ import numpy as np
 from .._errors import InputError, UnsupportedModelError
 from .._format.names import Arrays, Case
 from .._options import Options
-from .._private_api.keras_internals import detect_wrong_biases
+from .._private_api.keras_internals import detect_additions_along_wrong_axis
 from .._signature.keras_messages import shorten_message
 from .._signature.signature import Signature
 from .axis_groups import Axis
@@ -94,7 +94,7 @@ class CaseBuilder:
             if not allow_degenerate and (reason := self._runs.find_static_failure(inputs)):
                 self.golden.refused[name] = reason
                 return
-            with detect_wrong_biases() as biases:
+            with detect_additions_along_wrong_axis() as biases:
                 case = Case(name, inputs, self._run(inputs))
                 if self._inputs.sampler.has_texts and not allow_degenerate:
                     case = self._replace_nan_rows(case)

@@ -178,8 +178,8 @@ def _summarize_rounding(output: str, cases: Sequence[Case], converted: Sequence[
 
 def compute_relative_rounding(output: str, cases: Sequence[Case]) -> float | None:
     """Return the relative rounding or the share of ties of an output, or `None` if no case has limits for it."""
-    limited_cases = [case for case in cases if output in case.rounding]
-    shares = [_compute_case_share(case.outputs[output], case.rounding[output]) for case in limited_cases]
+    limited_cases = [case for case in cases if output in case.rounding_limits]
+    shares = [_compute_case_share(case.outputs[output], case.rounding_limits[output]) for case in limited_cases]
     known_shares = [share for share in shares if share is not None]
     return float(np.median(known_shares)) if known_shares else None
 
@@ -228,5 +228,5 @@ def _convert_to_rows(array: np.ndarray) -> np.ndarray:
 
 
 def _get_limits(case: Case, output: str) -> np.ndarray:
-    array, limits = case.outputs[output], case.rounding.get(output)
+    array, limits = case.outputs[output], case.rounding_limits.get(output)
     return np.zeros(array.shape) if limits is None or limits.dtype == bool else np.asarray(limits)

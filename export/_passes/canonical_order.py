@@ -14,10 +14,7 @@ from .._onnx.traversal import iter_input_names, iter_subgraphs
 
 
 def sort_reachable_nodes(traced_model: TracedModel) -> bool:
-    """Sort nodes depth first from the outputs, and initializers by first reader; return True if the graph changed.
-
-    Nodes and initializers that no output depends on are removed.
-    """
+    """Sort nodes depth first and initializers by first reader, without unreachable ones; return True on a change."""
     return _sort_graph(traced_model.model.graph)
 
 

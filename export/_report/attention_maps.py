@@ -72,7 +72,7 @@ def _encode_map(weights: np.ndarray, positions: int) -> Map:
 def _find_labels(axis: int | str, labelled_axes: Sequence[LabelledAxis]) -> list[str] | None:
     """Return the words of the first sequence with an axis of the weights; None without such a sequence."""
     # A name is one axis, but two axes may share a static size: then two sequences match, and neither is certain.
-    words = [labelled.words for labelled in labelled_axes if labelled.axis == axis]
+    words = [labelled.words for labelled in labelled_axes if labelled.dim == axis]
     if not words or (isinstance(axis, int) and len(words) > 1):
         return None
     return words[0][:MAX_POSITIONS]

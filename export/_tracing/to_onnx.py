@@ -46,7 +46,7 @@ def convert_to_onnx(function: Any, layers: Sequence[str], calls: Sequence[Traced
     _refuse_state(function, layers)
     model, source = _convert(function, layers, calls)
     shapes = {name: _read_output_shape(spec.shape, name, model) for name, spec in function.structured_outputs.items()}
-    traced = TracedModel(model, shapes, source.weights, source.unfolded)
+    traced = TracedModel(model, shapes, source.weights, source.unfolded_weights)
     functions = [function.signature.name for function in source.graph.library.function]
     # `rename` numbers names in node order, and `sort_weights` sorts weights without a reader by name.
     naming_passes = (sort_reachable_nodes, partial(rename, layers=layers, functions=functions), sort_weights)

@@ -21,7 +21,7 @@ def compute_largest_limit(model, samples=None):
     cases = widen_for_reassociation(
         signature, reference.golden_cases.cases, {case.name for case in reference.golden_cases.cases}
     )
-    return max(float(case.rounding["y"].max()) for case in cases if case.outputs["y"].size)
+    return max(float(case.rounding_limits["y"].max()) for case in cases if case.outputs["y"].size)
 
 
 @pytest.mark.slow

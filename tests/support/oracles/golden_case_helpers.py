@@ -25,7 +25,7 @@ def measure_output_limits(model, inputs, precision="float32", name="out"):
     """Return the rounding limits of one output for `inputs`, and the output."""
     model_signature = build_signature(model)
     (case,) = measure_limits(model_signature, [Case("base", inputs, model_signature.run(inputs))], precision)
-    return case.rounding[name], case.outputs[name]
+    return case.rounding_limits[name], case.outputs[name]
 
 
 def select_finite_cases(golden_cases):
