@@ -50,10 +50,10 @@ class PositionTable(layers.Layer):
     ],
 )
 def test_damaged_rows_are_refused(stage, precision, layer, rows, tmp_path, monkeypatch):
-    write = stage.write
+    save_model = stage.save_model
 
-    def write_with_fault(traced, path):
-        write(traced, path)
+    def save_with_fault(traced, path):
+        save_model(traced, path)
         model = onnx.load(path)
         for tensor in (tensor for graph in iter_graphs(model.graph) for tensor in graph.initializer):
             if tuple(tensor.dims) == SHAPE:
@@ -62,7 +62,7 @@ def test_damaged_rows_are_refused(stage, precision, layer, rows, tmp_path, monke
                 tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
         onnx.save(model, path)
 
-    monkeypatch.setattr(stage, "write", write_with_fault)
+    monkeypatch.setattr(stage, "save_model", save_with_fault)
     ids = keras.Input((None if layer is PositionTable else 3,), 1, dtype="int32", name="ids")
     model, samples = keras.Model(ids, layer()(ids)), {"ids": np.zeros((1, 3), "int32")}
     with pytest.raises(ExportError, match=r"damaged (weight|table) `.*/embeddings`: 1\d of its 80,000 values"):
