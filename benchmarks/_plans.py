@@ -34,23 +34,23 @@ class Plan:
     kind: str
     D: int = 0
     H: int = 1
-    lengths: str = LENGTHS
+    length_kind: str = LENGTHS
     causal: bool = False
     window: tuple[int, int] | None = None
-    weights: bool = False
+    returns_weights: bool = False
 
     def __str__(self) -> str:
         sizes = f" {'U' if self.kind == 'additive' else 'D'}{self.D}" if self.D and self.kind != "bert" else ""
         heads = f" H{self.H}" if self.kind in ("multi-head", "block", "stock block") else ""
         extras = {
-            QUERY_LENGTHS: self.lengths == QUERY_LENGTHS, "causal": self.causal,
-            f"window {self.window}": self.window, "returns weights": self.weights,
+            QUERY_LENGTHS: self.length_kind == QUERY_LENGTHS, "causal": self.causal,
+            f"window {self.window}": self.window, "returns weights": self.returns_weights,
         }  # fmt: skip
         return ", ".join([f"{TITLES[self.kind]}{sizes}{heads}", *(name for name, is_set in extras.items() if is_set)])
 
 
 @dataclass(frozen=True)
-class Shape:
+class PlannedCall:
     """Sizes of a call of a plan's model.
 
     Attributes:
@@ -64,13 +64,13 @@ class Shape:
     plan: Plan
     B: int
     Tk: int
-    fill: str = ALL_VALID
+    valid_share: str = ALL_VALID
     Tq: int = 0
 
     def __str__(self) -> str:
         """Return the name of the case in the results."""
         lengths = f"Tq{self.Tq} Tk{self.Tk}" if self.Tq else f"T{self.Tk}"
-        return f"{self.plan}, B{self.B} {lengths}, {self.fill}"
+        return f"{self.plan}, B{self.B} {lengths}, {self.valid_share}"
 
     @property
     def query_count(self) -> int:
@@ -91,12 +91,12 @@ class Shape:
             return {"inputs": rng.standard_normal((*shape, plan.D), "float32"), **_to_int32(valid_lens=lengths)}
         counts = {"queries": self.query_count, "keys": self.Tk, "values": self.Tk}
         arrays = {name: rng.standard_normal((self.B, count, plan.D), "float32") for name, count in counts.items()}
-        if plan.lengths == QUERY_LENGTHS:
+        if plan.length_kind == QUERY_LENGTHS:
             lengths = self._make_lengths((self.B, self.query_count))
-        return {**arrays, **_to_int32(valid_lens=lengths)} if plan.lengths else arrays
+        return {**arrays, **_to_int32(valid_lens=lengths)} if plan.length_kind else arrays
 
     def _make_lengths(self, shape: tuple[int, ...]) -> np.ndarray:
-        return np.full(shape, self.Tk) if self.fill == ALL_VALID else spread_lengths(self.Tk, shape)
+        return np.full(shape, self.Tk) if self.valid_share == ALL_VALID else spread_lengths(self.Tk, shape)
 
 
 def spread_lengths(Tk: int, shape: tuple[int, ...]) -> np.ndarray:

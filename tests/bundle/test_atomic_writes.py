@@ -13,7 +13,7 @@ from small_bundle import list_names
 
 from keras_attn_export import BundleError, ExportError, load_bundle
 from keras_attn_export._bundle.atomic_writes import atomic_file, atomic_folder
-from keras_attn_export._bundle.bundle_files import must_be_replaceable
+from keras_attn_export._bundle.bundle_files import find_overwrite_objection
 
 FILES = ("manifest.json", "model.onnx", "parity/cases.npz")
 OLD_FILES, NEW_FILES, OTHER_FILES = (dict.fromkeys(FILES, text) for text in ("old", "new", "theirs"))
@@ -37,7 +37,7 @@ def assert_only(target, files):
 
 def write_folder(target, action=lambda: None, *, overwrite=False, text="new"):
     """Write a folder, and call `action` before the rename."""
-    with atomic_folder(target, partial(must_be_replaceable, overwrite=overwrite)) as folder:
+    with atomic_folder(target, partial(find_overwrite_objection, overwrite=overwrite)) as folder:
         write_files(folder, text)
         action()
 

@@ -214,7 +214,7 @@ def work(arguments):
     time.sleep(30)
 
 main._build_parser = lambda: SimpleNamespace(parse_args=lambda argv: SimpleNamespace(run=work, debug=False))
-sys.exit(main.main([], is_process=True))
+sys.exit(main.main([], owns_process=True))
 """
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from handwritten_bundles import COUNTING, ENDLESS, write_onnx_bundle
+from handwritten_bundles import COUNTING_NODES, ENDLESS_STEPS, write_onnx_bundle
 from sigint import enable_interrupts
 
 from keras_attn_export import load_bundle
@@ -33,8 +33,8 @@ def folder(tmp_path_factory):
     """A folder with a bundle whose golden case never ends, and tables with rows that never end."""
     folder = tmp_path_factory.mktemp("endless")
     inputs = {"x": ("float32", ["batch"])}
-    bundle = write_onnx_bundle(folder / "bundle", COUNTING, inputs, {"y": ("float32", ["batch"])})
-    manifest, endless = load_bundle(bundle).entries, np.full(1, ENDLESS, np.float32)
+    bundle = write_onnx_bundle(folder / "bundle", COUNTING_NODES, inputs, {"y": ("float32", ["batch"])})
+    manifest, endless = load_bundle(bundle).entries, np.full(1, ENDLESS_STEPS, np.float32)
     save_cases(bundle / CASES, [Case("forever", {"x": endless}, {"y": endless})])
     (bundle / REPORT_FILE).write_text(ParityReport("cpu", ()).to_json(), encoding="utf-8")
     (bundle / names.MANIFEST).unlink()
@@ -42,7 +42,7 @@ def folder(tmp_path_factory):
     np.savez(folder / "forever.npz", x=endless)
     pq.write_table(pa.table({"x": endless}), folder / "all.parquet")
     rows = np.arange(2000, dtype=np.float32) % 5
-    rows[1503] = ENDLESS  # a row of the run that its trial does not draw
+    rows[1503] = ENDLESS_STEPS  # a row of the run that its trial does not draw
     pq.write_table(pa.table({"x": rows}), folder / "some.parquet")
     return folder
 
@@ -185,7 +185,7 @@ IMPORT_SCRIPT = """
 import os, sys
 from keras_attn_export._cli import main
 main.stop_at_signals = lambda **_: os._exit(0 if "onnx" in sys.modules else 1)
-main.main(["doctor"], is_process=True)
+main.main(["doctor"], owns_process=True)
 """
 
 

@@ -78,7 +78,7 @@ def export_all_models():
             bool(np.array_equal(keras.ops.convert_to_numpy(outputs[name]), array)) for name, array in expected.items()
         ]
 
-    subclass, samples = models.build_scaled_model()
+    subclass, samples = models.build_halving_model()
     export_model(subclass, FOLDER / "subclass", sample_inputs=samples, lowering="portable", precision="float16")
     arrays = {"queries": samples["queries"], **{f"memory_{name}": array for name, array in samples["memory"].items()}}
     save_arrays("subclass", arrays, subclass(samples["queries"], memory=samples["memory"], training=False))

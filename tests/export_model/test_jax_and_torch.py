@@ -16,7 +16,7 @@ import keras
 import numpy as np
 import pytest
 from environments import build_environment
-from other_backend_models import build_scaled_model, build_trained_model, draw_trained_model_inputs
+from other_backend_models import build_halving_model, build_trained_model, draw_trained_model_inputs
 from sigint import enable_interrupts
 from tolerances import assert_close
 
@@ -150,7 +150,7 @@ def test_export_changes_no_variable(results):
 @pytest.mark.slow
 def test_saved_subclass_exports_with_its_weights(tmp_path):
     """Keras builds the loaded model only from the samples, and loads weights after that, on every backend."""
-    model, samples = build_scaled_model()
+    model, samples = build_halving_model()
     expected = model(samples["queries"], memory=samples["memory"])
     model.save(tmp_path / "model.keras")
     bundle = export_model(tmp_path / "model.keras", tmp_path / "bundle", sample_inputs=samples)

@@ -47,6 +47,6 @@ def test_summand_that_keras_adds_as_a_bias_is_detected(x, y, is_wrong):
 def test_sizes_with_a_wrong_bias_are_no_case():
     x, y = keras.Input((3,), name="x"), keras.Input((1,), name="y")  # three features, as case `base` has rows
     golden = generate_cases(keras.Model([x, y], x + y))
-    assert {name for name, reason in golden.refused.items() if "summand along the wrong axis" in reason} == {"base"}
+    assert {name for name, reason in golden.refusals.items() if "summand along the wrong axis" in reason} == {"base"}
     static_golden = generate_cases(keras.Model(z := keras.Input(batch_shape=(3, 3)), z + z[:, :1]))
-    assert not static_golden.refused  # its graph adds the bias along the same axis
+    assert not static_golden.refusals  # its graph adds the bias along the same axis

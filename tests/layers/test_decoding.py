@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from decoding_models import (
     END,
-    END_GROWING,
+    GROWING_CACHE_END,
     LENGTH,
     OPTIONS,
     START,
-    STATIC,
+    STATIC_MODES,
     TOKENS,
     WIDTH,
     ReferenceDecoder,
@@ -88,14 +88,14 @@ def test_greedy_decoding_equals_a_loop_over_single_rows(mode, rows, end, limit):
 @backends.every_mode
 def test_growing_cache_needs_dynamic_shapes(mode):
     encoder, step, state = models = build_cache_models()
-    inputs, options = draw_first_inputs(9), {"start": START, "end": END_GROWING, "max_length": LENGTH}
-    if mode in STATIC:
+    inputs, options = draw_first_inputs(9), {"start": START, "end": GROWING_CACHE_END, "max_length": LENGTH}
+    if mode in STATIC_MODES:
         with pytest.raises(ValueError, match=r"The state `cache` must keep its shape .* fixed capacity"):
             decode(greedy(*models, **options), inputs, mode)
         return
     for step_model in (step, fix_batch_size(step, 9)):
         decoded = decode(greedy(encoder, step_model, state, **options), inputs, mode)
-        assert set(assert_greedy(decoded, models, inputs, END_GROWING)) == {2, 3, 4, LENGTH}
+        assert set(assert_greedy(decoded, models, inputs, GROWING_CACHE_END)) == {2, 3, 4, LENGTH}
 
 
 @pytest.mark.slow
@@ -321,13 +321,13 @@ def test_wide_beam_finds_the_best_of_all_sequences(penalty, end, seed):
 @backends.every_mode
 def test_growing_cache_and_position_follow_their_beams(mode):
     models, inputs = build_cache_models(), draw_first_inputs(5)
-    model = beam(*models, start=START, end=END_GROWING, max_length=5, width=3, length_penalty=1.0)
-    if mode in STATIC:
+    model = beam(*models, start=START, end=GROWING_CACHE_END, max_length=5, width=3, length_penalty=1.0)
+    if mode in STATIC_MODES:
         with pytest.raises(ValueError, match="The state `cache` must keep its shape"):
             decode(model, inputs, mode)
         return
-    search = partial(search_beam, width=3, end=END_GROWING, limit=5, penalty=1.0)
-    assert_equals_search(decode(model, inputs, mode), models, inputs, search, END_GROWING, limit=5)
+    search = partial(search_beam, width=3, end=GROWING_CACHE_END, limit=5, penalty=1.0)
+    assert_equals_search(decode(model, inputs, mode), models, inputs, search, GROWING_CACHE_END, limit=5)
 
 
 @pytest.mark.slow

@@ -61,7 +61,7 @@ def test_live_page_replays_its_cases(browser, speller_bundle, size, scheme):
     assert all("\tmatches\t" in row for row in rows)
     assert browser.measure_overflow() <= 0
     assert browser.list_console_messages() == []
-    assert browser.list_violations() == []
+    assert browser.list_accessibility_violations() == []
 
 
 @pytest.mark.parametrize("options", [{"lowering": "fused", "precision": "float16"}, {"precision": "int8"}], ids=str)

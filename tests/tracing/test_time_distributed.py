@@ -7,7 +7,7 @@ import pytest
 from keras import layers, ops
 
 from keras_attn_export import ParityError, export_model
-from keras_attn_export._tracing.time_distributed import batch_time_steps
+from keras_attn_export._tracing.time_distributed import merge_steps_into_batch
 
 
 def build_time_distributed_model(*sizes, layer):
@@ -42,7 +42,7 @@ def test_batched_steps_use_their_masks_and_layers_stay_unchanged():
     batch[0, 1, 3:] = 0
     expected = model(batch)
     distributed = [layer for layer in model.layers if isinstance(layer, layers.TimeDistributed)]
-    with batch_time_steps(distributed):
+    with merge_steps_into_batch(distributed):
         assert all("call" in vars(layer) for layer in distributed)
         np.testing.assert_allclose(model(batch), expected, rtol=1e-6)
     assert not any("call" in vars(layer) for layer in distributed)

@@ -119,7 +119,7 @@ def halved(x):
     return x / 2
 
 
-def build_scaled_model():
+def build_halving_model():
     rng = np.random.default_rng(2)
     memory = {"keys": rng.standard_normal((B, Tk, Dk), "float32"), "valid_lens": np.array([2, Tk, 4], "int32")}
     return Scaled(U, halved), {"queries": rng.standard_normal((B, Tq, Dq), "float32"), "memory": memory}
