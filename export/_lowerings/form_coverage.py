@@ -1,7 +1,7 @@
 """Find layers for which no golden case runs the large form.
 
 `adaptive` chooses the form of a call by its sizes (Tq, Tk), which may differ in each iteration of a loop. So a copy of
-the file returns one row (Tq, Tk) for each execution of a call; the large form runs in rows that meet the threshold.
+the file returns one row (Tq, Tk) per execution of a call. A row that meets the threshold means that the large form ran.
 """
 
 import shutil

@@ -39,7 +39,7 @@ def validate_labels(manifest: Manifest, labels: Mapping[str, Any] | None) -> dic
 
 
 def join_texts(texts: Sequence[str], labels: Sequence[str] | None) -> str:
-    """Join labels by blanks, or without a separator if all labels are characters; if no labels, strings by commas."""
+    """Join texts of positions: by commas without `labels`, by blanks with labels, directly if labels are characters."""
     if labels is None:
         return ", ".join(texts)
     # Special tokens such as <pad> are allowed beside characters. A blank is often padding: `rstrip` removes it.

@@ -46,7 +46,7 @@ def describe_export_error(model):
         return {
             "class": type(error).__name__,
             "message": str(error),
-            "failed_rows": {
+            "num_failed_rows": {
                 part: sum(not row.passed for row in getattr(report, part))
                 for part in ("rows", "saved_model_rows")
                 if report
@@ -112,7 +112,7 @@ def find_changed_variables(model):
 
 
 def export_shifted_model(source):
-    """Return the error of an export whose model differs by three limits between this backend and TensorFlow."""
+    """Return the error of an export whose model differs by three times the rounding limit between this backend and TensorFlow."""
     _, reference = build_reference(shifted_models.build_shifted_model(source, 0.0, 3), Options(), lambda _: None)
     limit = max(float(case.rounding["y"].max()) for case in reference.golden.cases)
     return describe_export_error(shifted_models.build_shifted_model(source, 3 * limit, 3))

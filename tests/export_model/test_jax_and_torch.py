@@ -82,10 +82,10 @@ def test_trained_model_equals_its_backend(folder):
     bundle = load_bundle(folder / "trained")
     assert_outputs_close(bundle, folder, TOLERANCE)
     dtypes = {spec["name"]: spec["dtype"] for spec in (*bundle.manifest["inputs"], *bundle.manifest["outputs"])}
-    assert (dtypes["valid_lens"], dtypes["twice"]) == ("int64", "int64")  # JAX computes them with 32 bits
-    assert {str(case.outputs["twice"].dtype) for case in load_cases(bundle.path / CASES)} == {"int64"}
-    twice = bundle.run(inputs := draw_trained_model_inputs())["twice"]
-    np.testing.assert_array_equal(twice, 2 * inputs["valid_lens"])
+    assert (dtypes["valid_lens"], dtypes["doubled_lens"]) == ("int64", "int64")  # JAX computes them with 32 bits
+    assert {str(case.outputs["doubled_lens"].dtype) for case in load_cases(bundle.path / CASES)} == {"int64"}
+    doubled_lens = bundle.run(inputs := draw_trained_model_inputs())["doubled_lens"]
+    np.testing.assert_array_equal(doubled_lens, 2 * inputs["valid_lens"])
     backend = bundle.manifest["backend"]
     assert backend in BACKENDS
     assert bundle.manifest["versions"][backend] == version(backend)
@@ -140,7 +140,7 @@ def test_failed_export_leaves_nothing(results, case, class_name, message):
     assert error["class"] == class_name
     assert re.search(message, error["message"]), error["message"]
     assert error["files"] == []
-    assert error["failed_rows"].get("rows") == error["failed_rows"].get("saved_model_rows")
+    assert error["num_failed_rows"].get("rows") == error["num_failed_rows"].get("saved_model_rows")
 
 
 def test_export_changes_no_variable(results):

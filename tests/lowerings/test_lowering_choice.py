@@ -68,7 +68,7 @@ BLOCK_CASES += [
 ]
 BLOCK_CASES += [
     pytest.param(plan, PORTABLE_IN_BLOCKS, *SIZES[number % 4], id=f"blocks-{plan}", marks=SLOW if number % 4 else ())
-    for number, plan in enumerate(plan for plan in PLANS if portable_additive.supports_call(plan.call()))
+    for number, plan in enumerate(plan for plan in PLANS if portable_additive.supports(plan.call()))
 ]
 SMALL_BLOCKS = {
     "forms.additive_per_example.MAX_BLOCK_FEATURES": 100,
