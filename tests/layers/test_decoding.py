@@ -219,8 +219,8 @@ class RowCounter(layers.Layer):
 @pytest.mark.parametrize(
     ("rows", "batch_size", "mode", "lengths", "row_counts"),
     [
-        # Ended rows are removed once more than half of the rows have ended. Of nine rows, five end within two steps; the
-        # other four remain. Two of these four never end, so that no more rows are removed.
+        # Ended rows are removed once more than half of the rows have ended. Of nine rows, five end within two steps.
+        # Two of the remaining four never end, so no further row is removed.
         ([*range(9)], None, backends.MODES[0], [3, 1, 7, 3, 2, 7, 2, 2, 1], [9, 9, 4, 4, 4, 4, 4]),
         ([*range(9)], None, "graph", [3, 1, 7, 3, 2, 7, 2, 2, 1], [9, 9, 4, 4, 4, 4, 4]),
         ([0, 1, 3, 6], 4, backends.MODES[0], [3, 1, 3, 2], [4, 4, 4]),
@@ -341,8 +341,8 @@ def test_empty_batch_returns_empty_outputs(mode):
 
 
 NEVER = -np.inf
-# Logits of the next token, (tokens, tokens), one row for each previous token, or (tokens,) if all rows are equal; options
-# of `beam`; expected outputs, the same for each row of the batch
+# Logits of the next token: one row for each previous token, or a single row for all; options of `beam`; expected outputs,
+# equal for both rows of the batch
 RANKING_CASES = {
     "first of equal sequences": ([0.0] * 3, {"max_length": 2, "width": 3}, {"tokens": [[0, 0], [0, 1], [0, 2]]}),
     "first of equal ended sequences": (  # [1] and [2, 1] are equally likely
@@ -350,7 +350,7 @@ RANKING_CASES = {
         {"end": 1, "max_length": 3, "width": 2},
         {"lengths": [1, 2]},
     ),
-    "full width after a sequence ends": (  # [1] has probability 0.5. After token 3, the end (1) is certain, so [3, 1] has 0.2; [2, ...] has less
+    "full width after a sequence ends": (  # [1] has probability 0.5, [3, 1] has 0.2 * 1, and [2, 0] has 0.3 * 0.4
         np.log([[1e-30, 0.5, 0.3, 0.2], [1, *[1e-30] * 3], [0.4, 1e-30, 0.3, 0.3], [1e-30, 1, 1e-30, 1e-30]]),
         {"end": 1, "max_length": 2, "width": 2},
         {"tokens": [[1, 1], [3, 1]]},

@@ -133,9 +133,7 @@ def test_failed_form_is_reported(browser, speller_bundle, tmp_path):
 
 def test_form_runs_the_model_on_typed_text(browser, speller_bundle):
     open_live(browser, speller_bundle, report={"labels": LABELS})
-    assert (
-        browser.find("#form [name=letters]").get_attribute("value") == "abcd"
-    )  # the first sample, without its padding
+    assert browser.find("#form [name=letters]").get_attribute("value") == "abcd"  # the first sample, unpadded
     for lens in ("", "2"):
         enter(browser, "lens", lens)
         enter(browser, "letters", "gab?")
@@ -246,12 +244,10 @@ def test_answer_equals_the_example_of_the_static_page(browser, tmp_path):
     open_live(browser, bundle, report={"labels": {"ids": ["zero", "one", "two", "three"], "scores": SPECIES}})
     browser.wait("document.querySelector('.example canvas')")
     parts = ".prediction", ".map .queries span", ".map .keys span"
-    read_texts = (
+    script = (
         "return [...document.querySelectorAll(arguments[0])].map((part) => part.textContent.replaceAll(/\\s/g, ''))"
     )
-    example, answer = (
-        [browser.run(read_texts, f"{root} {part}") for part in parts] for root in (".example", "#answer")
-    )
+    example, answer = ([browser.run(script, f"{root} {part}") for part in parts] for root in (".example", "#answer"))
     assert example == answer
     assert answer[1:] == [["versicolor", "virginica"], ["zero", "one", "two", "three", "9"]]
     assert answer[0][1] == "grid_out2\N{MULTIPLICATION SIGN}2:abcd"

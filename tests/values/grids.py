@@ -107,8 +107,8 @@ def fill(*shapes: tuple[int, ...]):
 def feed(*arrays, **special_inputs):
     """Return an input maker that returns these arrays for finite values.
 
-    A keyword `nan`, `infinite` or `empty` has the arrays for that kind. Arrays of float64 are cast to the dtype that the
-    input maker receives.
+    A keyword `nan`, `infinite` or `empty` has the arrays for that kind. Arrays of float64 are cast to the dtype
+    that the input maker receives.
     """
     keywords = {"nan": NAN, "infinite": INFINITIES, "empty": EMPTY_AXIS}
     special_arrays = {keywords[keyword]: special_input for keyword, special_input in special_inputs.items()}
