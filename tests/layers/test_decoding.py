@@ -341,8 +341,8 @@ def test_empty_batch_returns_empty_outputs(mode):
 
 
 NEVER = -np.inf
-# Logits of the next token: one row for each previous token, or a single row for all; options of `beam`; expected outputs,
-# equal for both rows of the batch
+# Logits of the next token: one row for each previous token, or a single row for all tokens; options of `beam`; expected
+# outputs, equal for both rows of the batch
 RANKING_CASES = {
     "first of equal sequences": ([0.0] * 3, {"max_length": 2, "width": 3}, {"tokens": [[0, 0], [0, 1], [0, 2]]}),
     "first of equal ended sequences": (  # [1] and [2, 1] are equally likely

@@ -14,9 +14,8 @@ from keras_attn import DotProductAttention, GaussianAttention
 def test_offset_of_coordinates_does_not_change_outputs(offset):
     """The layer must not compute |q|^2 - 2 q k + |k|^2: the squares reach 1e10, which float32 rounds by up to 512."""
     queries, keys = np.float32(np.arange(3)[None, :, None] + 0.5), np.float32(np.arange(6)[None, :, None])
-    expected, output = (
-        GaussianAttention(0.7)(queries + shift, keys + shift, keys) for shift in np.float32([0, offset])
-    )
+    layer = GaussianAttention(0.7)
+    expected, output = (layer(queries + shift, keys + shift, keys) for shift in np.float32([0, offset]))
     assert_identical(to_numpy(output), to_numpy(expected))
 
 
