@@ -39,8 +39,8 @@ def build_attention_maps(case: Case, manifest: Manifest, examples: Sequence[Exam
                 "output": name,
                 "layer": manifest.weights_of[name],
                 **_encode_map(array[index], max_positions),
-                "queries": _find_texts(shapes[name][-2], example.labelled_axes) if len(shapes[name]) > 2 else None,
-                "keys": _find_texts(shapes[name][-1], example.labelled_axes),
+                "queries": _find_words(shapes[name][-2], example.labelled_axes) if len(shapes[name]) > 2 else None,
+                "keys": _find_words(shapes[name][-1], example.labelled_axes),
             }
             for name, array in weights.items()
             if index < len(array)
@@ -69,10 +69,10 @@ def _encode_map(weights: np.ndarray, max_positions: int) -> AttentionMap:
     return {"shape": list(truncated.shape), "of": list(weights.shape), "weights": encode_gzip_base64(text)}
 
 
-def _find_texts(axis: int | str, labelled_axes: Sequence[LabelledAxis]) -> list[str] | None:
-    """Return the texts of the positions along an axis of the weights, or None if they are unknown."""
+def _find_words(axis: int | str, labelled_axes: Sequence[LabelledAxis]) -> list[str] | None:
+    """Return the words of the positions along an axis of the weights, or None if they are unknown."""
     # A name identifies a dynamic axis; a static size does not. If two sequences have that size, neither is used.
-    matching_texts = [labelled_axis.texts for labelled_axis in labelled_axes if labelled_axis.axis == axis]
-    if not matching_texts or (isinstance(axis, int) and len(matching_texts) > 1):
+    matching_words = [labelled_axis.words for labelled_axis in labelled_axes if labelled_axis.axis == axis]
+    if not matching_words or (isinstance(axis, int) and len(matching_words) > 1):
         return None
-    return matching_texts[0][:MAX_POSITIONS]
+    return matching_words[0][:MAX_POSITIONS]

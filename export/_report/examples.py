@@ -11,7 +11,7 @@ import numpy as np
 from .._format.manifest import Manifest, Spec
 from .._format.names import Arrays, Case
 from .encoding import format_number, format_shape
-from .labels import Labels, join_texts
+from .labels import Labels, join_words
 
 # Displayed elements of an array, positions of a sequence with scores, and classes of a prediction or of a position.
 MAX_NUMBERS = 60
@@ -26,7 +26,7 @@ class LabelledAxis(NamedTuple):
     """Axis of a sequence, with a word for each position."""
 
     axis: int | str  # static size, or name of a dynamic axis
-    texts: list[str]
+    words: list[str]
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def build_example(row: int, case: Case, manifest: Manifest, labels: Labels, prob
         sequence = words[name]
         if sequence is None:
             return format_numbers(rows[name], digits)
-        return join_texts(sequence[valid_positions[name]], labels.get(name))
+        return join_words(sequence[valid_positions[name]], labels.get(name))
 
     def build_prediction(name: str) -> Prediction:
         row, is_text = rows[name], words[name] is not None

@@ -38,10 +38,10 @@ def validate_labels(manifest: Manifest, labels: Mapping[str, Any] | None) -> dic
     return valid_labels
 
 
-def join_texts(texts: Sequence[str], labels: Sequence[str] | None) -> str:
-    """Join texts of positions: by commas without `labels`, by blanks with labels, directly if labels are characters."""
+def join_words(words: Sequence[str], labels: Sequence[str] | None) -> str:
+    """Join words: strings (`labels` is None) by commas, labels by blanks or, if all labels are characters, directly."""
     if labels is None:
-        return ", ".join(texts)
+        return ", ".join(words)
     # Special tokens such as <pad> are allowed beside characters. A blank is often padding: `rstrip` removes it.
     has_characters = all(len(label) <= 1 or _SPECIAL_TOKEN.fullmatch(label) for label in labels)
-    return ("" if has_characters else " ").join(texts).rstrip()
+    return ("" if has_characters else " ").join(words).rstrip()

@@ -213,7 +213,7 @@ def work(arguments):
     {step}()
     time.sleep(30)
 
-main._build_parser = lambda: SimpleNamespace(parse_args=lambda argv: SimpleNamespace(run=work, debug=False))
+main._build_parser = lambda: SimpleNamespace(parse_args=lambda argv: SimpleNamespace(command_main=work, debug=False))
 sys.exit(main.main([], owns_process=True))
 """
 

@@ -5,7 +5,7 @@ from handwritten_bundles import build_manifest
 
 from keras_attn_export import InputError
 from keras_attn_export._format.manifest import Spec
-from keras_attn_export._report.labels import join_texts, validate_labels
+from keras_attn_export._report.labels import join_words, validate_labels
 
 MANIFEST = build_manifest(
     [Spec("tokens", "int32", ("batch", "tokens_length")), Spec("single", "int32", ())],
@@ -45,4 +45,4 @@ def test_wrong_labels_are_refused(labels, message):
     ],
 )
 def test_characters_are_joined_without_blanks(words, labels, text):
-    assert join_texts(words, labels) == text
+    assert join_words(words, labels) == text
