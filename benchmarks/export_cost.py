@@ -1,4 +1,8 @@
-"""Time and memory of an export, for models with few and many weights."""
+"""Time and memory of an export, for models with few and many weights.
+
+The contestants, the implementations to compare, are Keras's exporter and `export_model`. A race measures both in worker
+processes of their own, and without rounds only the seconds and the memory of the export.
+"""
 
 from typing import Any
 
@@ -7,7 +11,7 @@ from _harness import Options
 from _race import Case
 
 MB = 10**6
-MODELS = (
+MODELS = (  # name, bytes of weights
     ("one layer", MB // 10),
     ("encoder", 10 * MB),
     ("encoder", 50 * MB),
@@ -15,30 +19,34 @@ MODELS = (
     ("convolutions", 50 * MB),
 )
 KERAS, OURS = "Keras's exporter", "`export_model`, with its check"
-RUNS = 3  # the run with the median time counts
+REPEATS = 3  # the export with the median time counts
 
 
 def run_cases(options: Options) -> list[dict[str, Any]]:
     """Export each model in worker processes."""
     results = []
-    for model, weights in MODELS[: 1 if options.quick else None]:
-        size = {"model": model, "weights": weights, "runs": 1}
+    for model, weight_bytes in MODELS[: 1 if options.quick else None]:
+        export_options = {"model": model, "weights": weight_bytes, "runs": 1}
         contestants = [
-            Contestant(KERAS, "_export.build_keras_export", size, optional=True),
-            Contestant(OURS, "_export.build_checked_export", size),
+            Contestant(KERAS, "_export.build_keras_export", export_options, optional=True),
+            Contestant(OURS, "_export.build_checked_export", export_options),
         ]
-        case = Case({}, contestants, f"{model}, {weights / MB:g} MB of weights")
-        runs = [options.race(case, rounds=0) for _ in range(1 if options.quick else RUNS)]
-        rows = [_select_median_run(rows) for rows in zip(*(run["rows"] for run in runs), strict=True)]
+        no_inputs: dict[str, Any] = {}  # an export needs no arrays
+        case = Case(no_inputs, contestants, f"{model}, {weight_bytes / MB:g} MB of weights")
+        races = [options.race(case, rounds=0) for _ in range(1 if options.quick else REPEATS)]
+        rows_by_contestant = zip(*(race["rows"] for race in races), strict=True)
+        # `peer` is the contestant that the others are compared with.
+        rows = [_select_median_export(rows) for rows in rows_by_contestant]
         results.append({"case": case.name, "peer": KERAS, "rows": rows})
     return results
 
 
-def _select_median_run(runs: tuple[dict[str, Any], ...]) -> dict[str, Any]:
-    """Return the run with the median time and its memory in GB; a failed export counts as the slowest."""
-    run = sorted(runs, key=lambda run: run.get("seconds", float("inf")))[len(runs) // 2]
-    if "seconds" not in run:
-        return run
-    peak, child = (run["initial_memory"] + run["memory"]) / 1e9, run["child_memory"] / 1e9
-    facts = {"seconds": run["seconds"], "peak_gb": peak, "child_gb": child}
-    return {"contestant": run["contestant"], "facts": facts}
+def _select_median_export(rows: tuple[dict[str, Any], ...]) -> dict[str, Any]:
+    """Return the export with the median time and its memory in GB; a failed export counts as the slowest."""
+    row = sorted(rows, key=lambda row: row.get("seconds", float("inf")))[len(rows) // 2]
+    if "seconds" not in row:
+        return row
+    # `memory` is the increase during the export, `child_memory` the peak of the largest child process of the export.
+    peak_gb, child_gb = (row["initial_memory"] + row["memory"]) / 1e9, row["child_memory"] / 1e9
+    measured = {"seconds": row["seconds"], "peak_gb": peak_gb, "child_gb": child_gb}
+    return {"contestant": row["contestant"], "facts": measured}

@@ -9,7 +9,7 @@ from ._format.names import Arrays
 from ._format.stop_signals import run_interruptibly
 
 
-def measure_interleaved(
+def measure_latencies(
     sessions: Sequence[Any], inputs: Arrays, seconds: float, *, warm_up_rounds: int, min_rounds: int, max_rounds: int
 ) -> tuple[list[Arrays], list[list[float]]]:
     """Run sessions alternately, and return for each session its outputs, and the seconds of each measured run.
@@ -27,14 +27,14 @@ def measure_interleaved(
     latencies: list[list[float]] = [[] for _ in sessions]
     pairs = list(zip(sessions, latencies, strict=True))
 
-    def run_rounds(options: Any) -> None:
+    def run_rounds(run_options: Any) -> None:
         end = time.perf_counter() + seconds
         while len(latencies[0]) < min_rounds or (time.perf_counter() < end and len(latencies[0]) < max_rounds):
             for session, session_latencies in pairs:
                 start = time.perf_counter()
-                session.run(None, inputs, options)
+                session.run(None, inputs, run_options)
                 session_latencies.append(time.perf_counter() - start)
-            # Each session is first in half of the rounds: the second one may profit from caches that the first filled.
+            # The order is reversed after each round, since a session may profit from caches that its predecessor filled
             pairs.reverse()
 
     run_interruptibly(run_rounds)

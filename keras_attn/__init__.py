@@ -7,8 +7,8 @@ try:
     import keras as _keras  # noqa: F401
 except ImportError as error:
     raise ImportError(
-        f'Keras cannot be imported ({error}). It computes with TensorFlow, which `pip install "keras-attn[export]"` '
-        "brings, or with JAX or torch: install one of these and set KERAS_BACKEND to its name.",
+        f"Keras cannot be imported ({error}). Keras needs one of TensorFlow, JAX and torch. Install TensorFlow with "
+        '`pip install "keras-attn[export]"`, or install JAX or torch, and set KERAS_BACKEND to the package name.',
         name=error.name,
     ) from error
 

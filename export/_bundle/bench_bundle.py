@@ -26,7 +26,7 @@ from .._format.manifest import Spec
 from .._format.names import MODEL, Arrays, Case, dtype_name
 from .._format.parity_report import encode_nonfinite, measure_differences
 from .._format.providers import short_name
-from .._latency import measure_interleaved
+from .._latency import measure_latencies
 from .._machine import count_usable_cpus, describe_environment
 from .._processes import peak_memory
 from .._progress import ProgressCallback
@@ -125,7 +125,7 @@ def bench_bundle(
     if against is not None:
         _check_same_inputs(arrays, sessions[1], models[1])
     on_step(f"Timing for {seconds:g} seconds")
-    outputs, latencies = measure_interleaved(
+    outputs, latencies = measure_latencies(
         sessions, arrays, seconds, warm_up_rounds=WARM_UP_ROUNDS, min_rounds=MIN_ROUNDS, max_rounds=MAX_ROUNDS
     )
     peaks = []

@@ -18,7 +18,7 @@ WIDTH, INDENT = 80, 14  # the indent fits the widest title and a space
 Line = tuple[str, str]
 
 
-def describe(bundle: Bundle) -> list[str]:
+def describe_bundle(bundle: Bundle) -> list[str]:
     """Return lines about inputs, outputs, axes, sizes, opset, lowering, precision, versions and parity."""
     lines, previous = [], ""
     for title, text in _describe_parts(bundle):  # a repeated title is printed once

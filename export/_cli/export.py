@@ -12,7 +12,7 @@ from .._format.console import join_lines, print_escaped
 from .._lowering_names import LOWERINGS, count_recognised, removed_lowering_hint
 from .._options import OPSETS, PRECISIONS, Options
 from .._report.write_report import default_report_path
-from .bundle_text import describe
+from .bundle_text import describe_bundle
 from .command_helpers import (
     add_import,
     add_json,
@@ -128,7 +128,7 @@ def main(arguments: argparse.Namespace) -> None:
     if arguments.json:
         print_bundle_json(bundle)
     else:
-        print_escaped(*describe(bundle))
+        print_escaped(*describe_bundle(bundle))
         if arguments.report:
             print_escaped("", f"Report: {default_report_path(bundle.path)}")
         recognised = f" {count_recognised(layers)}." if (layers := bundle.entries.layers) else ""

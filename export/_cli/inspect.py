@@ -5,7 +5,7 @@ from typing import Any
 
 from .._bundle.bundle import load_bundle
 from .._format.console import print_escaped
-from .bundle_text import describe
+from .bundle_text import describe_bundle
 from .command_helpers import add_json, new_parser, print_bundle_json
 
 
@@ -22,4 +22,4 @@ def main(arguments: argparse.Namespace) -> None:
     if arguments.json:
         print_bundle_json(bundle)
     else:
-        print_escaped(*describe(bundle))
+        print_escaped(*describe_bundle(bundle))

@@ -60,7 +60,7 @@ def write_contents_on_tensorflow(
         try:
             process.run_task(task, run.on_step)
         except ParityError as error:
-            hint = _describe_layer(run, signature, reference.golden.cases, error)
+            hint = _describe_layer(run, signature, reference.golden_cases.cases, error)
             raise type(error)(f"{error}{hint}", error.report) from None
 
 

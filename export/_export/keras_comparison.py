@@ -45,7 +45,7 @@ class KerasComparison:
     def failed_case(self) -> Case | None:
         """First case with a mismatch of the SavedModel or else of the ONNX file; `None` without mismatch."""
         failed_name = next((row.case for row in (*self.saved_model_rows, *self.rows) if not row.passed), None)
-        return next((case for case in self.reference.golden.cases if case.name == failed_name), None)
+        return next((case for case in self.reference.golden_cases.cases if case.name == failed_name), None)
 
     @property
     def is_same_backend(self) -> bool:
@@ -54,7 +54,7 @@ class KerasComparison:
 
     def report(self, provider: str) -> ParityReport:
         """Return the parity report of the float32 file."""
-        golden, clone = self.reference.golden, self.reference.float32_clone
+        golden, clone = self.reference.golden_cases, self.reference.float32_clone
         return ParityReport(
             provider, self.rows, self.saved_model_rows, golden.refusals, clone, coverage=golden.coverage
         )
@@ -67,7 +67,7 @@ def compare_with_keras(
     run.on_step("Waiting for the SavedModel in a fresh process")
     outputs = Outputs(onnx_outputs, run.worker.outputs(), reference.predict_outputs)
     comparison = _compare_and_widen(run, signature, reference, outputs)
-    first_case = reference.golden.cases[0]
+    first_case = reference.golden_cases.cases[0]
     check_predict(
         signature.model,
         comparison.predict_rows,
@@ -88,7 +88,7 @@ def _compare_and_widen(run: ExportRun, signature: Signature, reference: Referenc
 
 
 def _compare_outputs(reference: Reference, outputs: Outputs, options: Options) -> KerasComparison:
-    cases, tolerance = reference.golden.cases, select_float32_tolerance(options)
+    cases, tolerance = reference.golden_cases.cases, select_float32_tolerance(options)
     return KerasComparison(
         reference,
         compare_cases(cases, outputs.onnx, tolerance, options.provider),
@@ -98,6 +98,7 @@ def _compare_outputs(reference: Reference, outputs: Outputs, options: Options) -
 
 
 def _widen_limits(signature: Signature, reference: Reference, names: set[str]) -> Reference:
-    golden = replace(reference.golden, cases=widen_for_reassociation(signature, reference.golden.cases, names))
+    golden = reference.golden_cases
+    golden = replace(golden, cases=widen_for_reassociation(signature, golden.cases, names))
     coverage = summarize_coverage(golden, reference.converted_cases)
-    return replace(reference, golden=replace(golden, coverage=coverage))
+    return replace(reference, golden_cases=replace(golden, coverage=coverage))

@@ -29,21 +29,21 @@ def check_large_forms(run: ExportRun, reference: Reference, file: Float32File) -
         functions = lowered.build_functions(file.opset)
         if functions not in checked_functions:
             checked_functions.append(functions)
-            _check_form(run, reference, lowered.finalize(reference.golden, file.opset)[0])
+            _check_form(run, reference, lowered.finalize(reference.golden_cases, file.opset)[0])
 
 
 def _check_form(run: ExportRun, reference: Reference, model: TracedModel) -> None:
     options, scratch = run.options, run.temporary_path("large")
     scratch.mkdir()
     is_float16 = options.precision == FLOAT16
-    golden_cases = reference.converted_cases if is_float16 else reference.golden.cases
+    golden_cases = reference.converted_cases if is_float16 else reference.golden_cases.cases
     if is_float16:
         save_model(convert_without_overflow(model, golden_cases, options.provider, scratch)[0], scratch / MODEL)
     else:
         save_model(model, scratch / MODEL)
     # Attention functions stay float32 in an int8 file, so that the tolerance for int8 does not apply.
     tolerance = options.tolerance if is_float16 or options.precision == FLOAT32 else ZERO_TOLERANCE
-    cases = [case for case in golden_cases if case.name not in reference.golden.injected_values]
+    cases = [case for case in golden_cases if case.name not in reference.golden_cases.injections_by_case]
     rows = compare_cases(cases, run_cases(scratch / MODEL, cases, options.provider), tolerance, options.provider)
     shutil.rmtree(scratch)  # a second copy of the weights
     try:

@@ -19,7 +19,7 @@ TEXT_PACKAGES = ("keras-hub", "tensorflow-text")  # if imported; a SavedModel wi
 def build_manifest(reference: Reference, file: Float32File, options: Options) -> Manifest:
     """Return the manifest of a bundle without hashes, calibration and input values, which later stages compute."""
     lowered, opset = file.lowered, file.opset
-    golden, outputs = reference.golden, reference.golden.cases[0].outputs
+    golden, outputs = reference.golden_cases, reference.golden_cases.cases[0].outputs
     layers = lowered.make_manifest_entries(opset)
     for entry in layers:
         LOGGER.debug("%s", describe_lowering(entry))

@@ -12,7 +12,7 @@ from .._errors import ExportError
 from .._format.manifest import Manifest
 from .._format.names import Case
 from .._format.parity_report import ROUGH_TOLERANCE
-from .._private_api.keras_internals import detect_wrong_biases
+from .._private_api.keras_internals import detect_additions_along_wrong_axis
 from .._rounding.keras_implementations import (
     LAYER_OUTPUTS_FILE,
     find_layer_differing_in_predict,
@@ -37,7 +37,7 @@ def describe_mismatch(run: ExportRun, signature: Signature, comparison: KerasCom
         return ""
     if all(row.passed for row in comparison.saved_model_rows):
         return _describe_operator(run, manifest, case)
-    with detect_wrong_biases() as mistakes:
+    with detect_additions_along_wrong_axis() as mistakes:
         signature.run(case.inputs)
     return BIAS_HINT if any(mistakes) else _describe_layer(run, signature, comparison, case)
 

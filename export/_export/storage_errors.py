@@ -8,7 +8,7 @@ from pathlib import Path
 
 from .._errors import BundleError
 
-_NO_SPACE = [os.strerror(number) for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)]
+_FULL_DISK_MESSAGES = [os.strerror(number) for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)]
 
 
 @contextlib.contextmanager
@@ -26,7 +26,7 @@ def _find_reason(error: BaseException | None, folder: Path) -> str | None:
     if not folder.is_dir():
         return "another process has removed the temporary folder of the export"
     while error is not None:  # callers wrap the errors of TensorFlow
-        if message := next((text for text in _NO_SPACE if text in str(error)), None):
+        if message := next((text for text in _FULL_DISK_MESSAGES if text in str(error)), None):
             return message
         if isinstance(error, OSError) and str(error.filename).startswith(str(folder)):
             return error.strerror

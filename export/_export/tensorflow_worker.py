@@ -146,7 +146,7 @@ def rebuild_signature(task: ExportTask, model: keras.Model) -> tuple[Signature, 
     reference = task.reference
     try:
         signature = build_signature(model, task.options.samples, task.options.file)
-        outputs = signature.run(reference.golden.cases[0].inputs)
+        outputs = signature.run(reference.golden_cases.cases[0].inputs)
     except Exception as error:  # of any class, from the user's layers
         raise UnsupportedModelError(
             f"`{model.name}` runs on {reference.backend}, but not on TensorFlow, where it is traced: "
@@ -168,10 +168,10 @@ def _cast_reference(reference: Reference, dtypes: Mapping[str, np.dtype]) -> Ref
     from .._format.input_arrays import widen_outputs
     from .._format.names import Case
 
-    outputs = reference.predict_outputs
+    golden, outputs = reference.golden_cases, reference.predict_outputs
     return replace(
         reference,
-        golden=replace(reference.golden, cases=[widen_outputs(case, dtypes) for case in reference.golden.cases]),
+        golden_cases=replace(golden, cases=[widen_outputs(case, dtypes) for case in golden.cases]),
         converted_cases=[widen_outputs(case, dtypes) for case in reference.converted_cases],
         predict_outputs=None if outputs is None else widen_outputs(Case("", {}, outputs), dtypes).outputs,
     )

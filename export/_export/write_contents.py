@@ -49,16 +49,16 @@ def write_contents(run: ExportRun, signature: Signature, reference: Reference) -
     except ExportError as error:
         # A mismatch can have this cause too: code of a layer may take a slice of wrong size if an axis is unknown.
         run.on_step("Looking for axes that cannot be traced")
-        if not (reasons := find_untraceable_axes(signature, reference.golden)):
+        if not (reasons := find_untraceable_axes(signature, reference.golden_cases)):
             raise
         raise UntraceableError(reasons) from error
 
 
 def _write_stages(run: ExportRun, signature: Signature, reference: Reference) -> None:
     batches = _read_calibration(reference, run.options)
-    function = _write_saved_model(run, signature, reference.golden.cases)
+    function = _write_saved_model(run, signature, reference.golden_cases.cases)
     traced = _trace_to_onnx(run, signature, function)
-    file = write_float32_file(run, traced, reference.golden)
+    file = write_float32_file(run, traced, reference.golden_cases)
     comparison = compare_with_keras(run, signature, reference, file.outputs)
     manifest = build_manifest(reference, file, run.options)
     float32_report = _check_float32(run, signature, comparison, file, manifest)
@@ -71,7 +71,7 @@ def _read_calibration(reference: Reference, options: Options) -> list[Arrays]:
     """Return the batches for static int8, so that invalid data is refused before the model is traced."""
     if options.calibration is None:
         return []
-    golden = reference.golden
+    golden = reference.golden_cases
     return read_calibration(
         options.calibration, reference.inputs, counts=golden.counted_axes, multiples=golden.multiples
     )
@@ -96,7 +96,7 @@ def _trace_to_onnx(run: ExportRun, signature: Signature, function: Any) -> Trace
 def _check_float32(
     run: ExportRun, signature: Signature, comparison: KerasComparison, file: Float32File, manifest: Manifest
 ) -> ParityReport:
-    golden = comparison.reference.golden
+    golden = comparison.reference.golden_cases
     # Saved again, because the comparison may have widened limits, and the hint at a mismatch reads the folder.
     save_cases(run.folder / CASES, golden.cases)
     report = comparison.report(run.options.provider)
@@ -123,12 +123,12 @@ def _convert(
 ) -> ParityReport:
     if run.options.precision == FLOAT32:
         return report
-    golden = reference.golden
+    golden = reference.golden_cases
     cases = reference.converted_cases
     result = convert_precision(run.folder, report, cases, run.options, run.on_step, batches, golden.drawn_floats)
     compare_weights(run.folder / MODEL, file.model.unfolded_variables, variables)
     # Cases of special values are not compared after a conversion: 2**24 + 1 and ties differ in float16 and int8.
-    rows = tuple(row for row in result.saved_model_rows if row.case not in golden.injected_values)
+    rows = tuple(row for row in result.saved_model_rows if row.case not in golden.injections_by_case)
     return replace(result, saved_model_rows=rows)
 
 
@@ -146,8 +146,8 @@ def _finalize(run: ExportRun, reference: Reference, report: ParityReport, manife
         check_standard(run.folder / MODEL)
     if not run.options.saved_model:
         shutil.rmtree(run.folder / SAVED_MODEL_FOLDER)
-    inputs = reference.golden.coverage["inputs"]
-    cases = reference.golden.cases if run.options.precision == FLOAT32 else reference.converted_cases
+    inputs = reference.golden_cases.coverage["inputs"]
+    cases = reference.golden_cases.cases if run.options.precision == FLOAT32 else reference.converted_cases
     full_manifest = replace(
         manifest,
         values={name: entry["values"]["drawn"] for name, entry in inputs.items()},

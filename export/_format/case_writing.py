@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from .cases import ZERO_LIMIT
+from .cases import ZERO_LIMIT_CODE
 from .names import Case
 
 
@@ -16,7 +16,7 @@ def save_cases(path: Path, cases: Iterable[Case]) -> None:
     for index, case in enumerate(cases):
         arrays |= {f"{index}/inputs/{name}": to_unicode_array(value) for name, value in case.inputs.items()}
         arrays |= {f"{index}/outputs/{name}": to_unicode_array(value) for name, value in case.outputs.items()}
-        arrays |= {f"{index}/rounding/{name}": _encode_limits(value) for name, value in case.rounding.items()}
+        arrays |= {f"{index}/rounding/{name}": _encode_limits(value) for name, value in case.rounding_limits.items()}
     np.savez_compressed(path, **arrays)  # type: ignore[arg-type]
 
 
@@ -27,10 +27,11 @@ def to_unicode_array(array: np.ndarray) -> np.ndarray:
 
 def _encode_limits(limits: np.ndarray) -> np.ndarray:
     """Return `ceil(2 * log2(limit))` as int16; booleans unchanged."""
-    # A limit is an estimate, so half a power of two is precise enough: decoding multiplies a limit by 1 to 1.42. Codes
-    # of 16 bits repeat and compress well; float64 limits would be the largest part of the file.
+    # A limit is an estimate, so it is rounded up to a power of sqrt(2), at most by a factor of 1.42. Codes of 16 bits
+    # repeat and compress well; float64 limits would be the largest part of the file. Differences from NaN or infinity
+    # count as 0, so a limit is infinite only if it overflows float64. Its code is then that of 0, the strictest limit.
     if limits.dtype == bool:
         return limits
     with np.errstate(divide="ignore"):
         exponents = np.ceil(2 * np.log2(limits.astype(np.float64)))
-    return np.where(np.isfinite(exponents), exponents, ZERO_LIMIT).astype(np.int16)
+    return np.where(np.isfinite(exponents), exponents, ZERO_LIMIT_CODE).astype(np.int16)

@@ -6,8 +6,8 @@ import numpy as np
 
 from .names import Arrays, BundleError, Case
 
-# Code of a limit of 0. The int16 code of any other limit is 2 * log2(limit), rounded up.
-ZERO_LIMIT = np.iinfo(np.int16).min
+# Code that stands for a limit of 0. The int16 code of any other limit is 2 * log2(limit), rounded up.
+ZERO_LIMIT_CODE = np.iinfo(np.int16).min
 
 
 def load_cases(path: Path) -> list[Case]:
@@ -32,4 +32,4 @@ def load_cases(path: Path) -> list[Case]:
 
 
 def _decode_limits(codes: np.ndarray) -> np.ndarray:
-    return codes if codes.dtype == bool else np.where(codes == ZERO_LIMIT, 0.0, 2.0 ** (codes / 2.0))
+    return codes if codes.dtype == bool else np.where(codes == ZERO_LIMIT_CODE, 0.0, 2.0 ** (codes / 2.0))

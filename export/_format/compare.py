@@ -42,7 +42,7 @@ class Difference(NamedTuple):
 def _difference(case: Case, outputs: Arrays, name: str, tolerance: Mapping[str, float], factor: float) -> Difference:
     if name not in outputs or name not in case.outputs:
         return Difference(problem="was not expected" if name in outputs else "is missing")
-    expected, actual, rounding = case.outputs[name], outputs[name], case.rounding.get(name)
+    expected, actual, rounding = case.outputs[name], outputs[name], case.rounding_limits.get(name)
     if expected.shape != actual.shape:
         return Difference(problem=f"has shape {actual.shape}, expected {expected.shape}")
     if expected.dtype != actual.dtype:

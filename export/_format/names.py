@@ -25,7 +25,7 @@ class Case(NamedTuple):
     name: str
     inputs: Arrays
     outputs: Arrays
-    rounding: Mapping[str, np.ndarray] = MappingProxyType({})
+    rounding_limits: Mapping[str, np.ndarray] = MappingProxyType({})
 
 
 class ExportError(Exception):

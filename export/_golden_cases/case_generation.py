@@ -10,7 +10,7 @@ import numpy as np
 from .._errors import InputError, UnsupportedModelError
 from .._format.names import Arrays, Case
 from .._options import Options
-from .._private_api.keras_internals import detect_wrong_biases
+from .._private_api.keras_internals import detect_additions_along_wrong_axis
 from .._signature.keras_messages import shorten_message
 from .._signature.signature import Signature
 from .axis_groups import Axis
@@ -63,7 +63,7 @@ def generate_golden_cases(signature: Signature, options: Options, check: CheckTr
         builder.add(spec)
     for case, injected_values in yield_special_cases(inputs, builder.golden, signature.run, graph):
         builder.golden.append(case)
-        builder.golden.injected_values[case.name] = injected_values
+        builder.golden.injections_by_case[case.name] = injected_values
     golden = builder.finish()
     golden.inputs = measure_input_coverage(golden, generators, inputs.draw, signature.run)
     golden.counted_axes = find_counted_axes(golden, generators)
@@ -94,7 +94,7 @@ class CaseBuilder:
             if not allow_degenerate and (reason := self._runs.find_static_failure(inputs)):
                 self.golden.refusals[name] = reason
                 return
-            with detect_wrong_biases() as biases:
+            with detect_additions_along_wrong_axis() as biases:
                 case = Case(name, inputs, self._run(inputs))
                 if self._inputs.sampler.has_texts and not allow_degenerate:
                     case = self._replace_nan_rows(case)
@@ -149,7 +149,7 @@ class CaseBuilder:
         golden.refusals.pop(POISONED, None)
         names = {case.name for case in golden.cases}
         golden.refusals = {name: reason for name, reason in golden.refusals.items() if name not in names}
-        if names - set(golden.injected_values) - self._mistaken:
+        if names - set(golden.injections_by_case) - self._mistaken:
             golden.refusals |= {case.name: MISTAKEN_BIAS for case in golden.cases if self._is_dropped(case)}
             rows = zip(golden.cases, golden.sizes, strict=True)
             remaining_cases = [(case, sizes) for case, sizes in rows if not self._is_dropped(case)]

@@ -4,7 +4,7 @@
   exceeds twice the difference between two runs on equal inputs. At most MAX_REDRAWS values are drawn.
 - An output varies if, over the rows r of all cases with values y_r and limits l_r, some element has
   max(y_r - l_r) > min(y_r + l_r): two rows differ by more than the limits of both.
-- The share of rounding in a float output is the median over the cases of the largest channel median of limit / scale;
+- The relative rounding of a float output is the median over the cases of the largest channel median of limit / scale;
   in an integer or boolean output the median over the cases of the share of ties.
 """
 
@@ -34,7 +34,7 @@ def summarize_coverage(golden: GoldenCases, converted: Sequence[Case] = ()) -> d
 
     Returns:
         Counts of `cases` and `refused` cases; sizes of `axes`; the entries of `measure_input_coverage` as `inputs`; and
-        for each of `outputs` if it `varies`, and its share of `rounding` or `ties`.
+        for each of `outputs` if it `varies`, and its relative `rounding` or its share of `ties`.
     """
     axes = {symbol: sorted({sizes[symbol] for sizes in golden.sizes}) for symbol in golden.sizes[0]}
     return {
@@ -56,13 +56,13 @@ def measure_input_coverage(
     run: Callable[[Arrays], Arrays],
 ) -> dict[str, dict[str, Any]]:
     """Return the coverage of each input: dependent outputs (`moves`), valid and used `ids`, and its `values`."""
-    usual_cases = [case for case in golden.cases if case.name not in golden.injected_values]
+    usual_cases = [case for case in golden.cases if case.name not in golden.injections_by_case]
     index = _choose_changed_case(usual_cases, generators)
     case = usual_cases[index]
     draw_inputs = partial(draw, golden.sizes[index])
     noise = measure_differences(case.outputs, run(case.inputs))
     small_injections = [
-        injection for group in golden.injected_values.values() for injection in group if injection.is_small
+        injection for group in golden.injections_by_case.values() for injection in group if injection.is_small
     ]
     coverage: dict[str, dict[str, Any]] = {}
     for name, generator in generators.items():
@@ -162,7 +162,7 @@ def _describe_values(generator: InputGenerator, arrays: Sequence[np.ndarray], sp
 
 def _is_varied(output: str, golden: GoldenCases) -> bool:
     """Return True if an output varies, or, if all rows of every input are equal, depends on an input."""
-    if is_varied_by_cases(output, golden.cases):
+    if varies_beyond_limits(output, golden.cases):
         return True
     is_dependent = any(output in (entry["moves"] or ()) for entry in golden.inputs.values())
     arrays = [array for case in golden.cases for array in case.inputs.values()]
@@ -171,15 +171,15 @@ def _is_varied(output: str, golden: GoldenCases) -> bool:
 
 def _summarize_rounding(output: str, cases: Sequence[Case], converted: Sequence[Case]) -> dict[str, float | None]:
     if cases[0].outputs[output].dtype.kind != "f":
-        return {"ties": compute_rounding_share(output, converted or cases)}
-    share = {"rounding": compute_rounding_share(output, cases)}
-    return share | ({"rounding_in_precision": compute_rounding_share(output, converted)} if converted else {})
+        return {"ties": compute_relative_rounding(output, converted or cases)}
+    share = {"rounding": compute_relative_rounding(output, cases)}
+    return share | ({"rounding_in_precision": compute_relative_rounding(output, converted)} if converted else {})
 
 
-def compute_rounding_share(output: str, cases: Sequence[Case]) -> float | None:
-    """Return the share of rounding in an output, or `None` if no case has limits for it."""
-    limited_cases = [case for case in cases if output in case.rounding]
-    shares = [_compute_case_share(case.outputs[output], case.rounding[output]) for case in limited_cases]
+def compute_relative_rounding(output: str, cases: Sequence[Case]) -> float | None:
+    """Return the relative rounding or the share of ties of an output, or `None` if no case has limits for it."""
+    limited_cases = [case for case in cases if output in case.rounding_limits]
+    shares = [_compute_case_share(case.outputs[output], case.rounding_limits[output]) for case in limited_cases]
     known_shares = [share for share in shares if share is not None]
     return float(np.median(known_shares)) if known_shares else None
 
@@ -199,7 +199,7 @@ def _compute_case_share(array: np.ndarray, limits: np.ndarray) -> float | None:
     return float(max(medians)) if medians else None
 
 
-def is_varied_by_cases(output: str, cases: Sequence[Case]) -> bool:
+def varies_beyond_limits(output: str, cases: Sequence[Case]) -> bool:
     """Return True if two rows of an output differ by more than both limits, by the formula of this module."""
     lowest: dict[tuple[int, ...], Any] = {}
     highest: dict[tuple[int, ...], Any] = {}
@@ -228,5 +228,5 @@ def _convert_to_rows(array: np.ndarray) -> np.ndarray:
 
 
 def _get_limits(case: Case, output: str) -> np.ndarray:
-    array, limits = case.outputs[output], case.rounding.get(output)
+    array, limits = case.outputs[output], case.rounding_limits.get(output)
     return np.zeros(array.shape) if limits is None or limits.dtype == bool else np.asarray(limits)

@@ -47,7 +47,7 @@ class GoldenCases:
     multiples: dict[str, int] = field(default_factory=dict)  # divisors above 1 of all sizes of an axis, by its name
     static: dict[str, str] = field(default_factory=dict)  # reasons by name of static axes that are dynamic in Keras
     counted_axes: dict[str, str] = field(default_factory=dict)  # name of the axis that an input of lengths counts
-    injected_values: dict[str, list[InjectedValue]] = field(default_factory=dict)  # by name of the case
+    injections_by_case: dict[str, list[InjectedValue]] = field(default_factory=dict)  # special values in its inputs
     drawn_floats: tuple[str, ...] = ()  # float inputs without samples, whose range is unknown, except masks
     nan_texts: dict[str, list[str]] = field(default_factory=dict)  # texts for which Keras returns NaN, by input
 

@@ -19,7 +19,7 @@ from .edge_cases import CaseInputs
 from .golden_cases import MIN_LARGE_INTEGER, GoldenCases, InjectedValue, Run
 from .input_generators import InputGenerator
 
-SPECIAL = "special values"
+SPECIAL_VALUES = "special values"
 TIES, ZERO = "ties and zeros", "zero"
 SMALL_INTEGERS = (0, -1, -7)
 # The smallest positive integer that float32 cannot represent: a lookup or comparison in float32 finds 2**24.
@@ -56,7 +56,7 @@ def yield_special_cases(inputs: CaseInputs, golden: GoldenCases, run: Run, graph
         outputs = run_or_none(run, injected_inputs)
         if outputs is None:
             return
-        yield Case(f"{SPECIAL} {number}" if number > 1 else SPECIAL, injected_inputs, outputs), group
+        yield Case(f"{SPECIAL_VALUES} {number}" if number > 1 else SPECIAL_VALUES, injected_inputs, outputs), group
 
 
 def _find_distinct_size(size: int, axis_sizes: Mapping[str, int]) -> int:

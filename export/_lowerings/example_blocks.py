@@ -1,8 +1,8 @@
-"""Loop (`Scan`) over the query blocks of one example.
+"""Attention of one batch entry, called an example, by an ONNX `Scan` over blocks of its queries.
 
-A block attends to its range of keys (`key_ranges.py`). Masks select among the scores of the range, and values that are
-masked for all queries of the block become zeros, as a weight of zero times NaN or infinity is NaN. In shapes, n is the
-block size and K the number of keys in a range.
+A block reads a range of keys; `key_ranges.py` computes and masks the scores of this range. The values of keys that are
+masked for all queries of a block are set to zero: a weight of zero times NaN or infinity would be NaN. In shapes, n is
+the block size, K the number of keys in a range, and Hkv the number of heads of keys and values.
 """
 
 from collections.abc import Callable
@@ -10,55 +10,55 @@ from dataclasses import replace
 from typing import Any
 
 from .._onnx.lazy_values import Outputs, Value, concat_shape, op, scan
-from .heads import UNBATCHED_ORDER, fold_query_groups, merge_heads, split_heads, unfold_query_groups
-from .key_ranges import BlockScores, QueryBlock, ScoreFunction, mask_block_scores
+from .heads import UNBATCHED_AXIS_ORDER, fold_query_groups, merge_heads, split_heads, unfold_query_groups
+from .key_ranges import MaskedBlock, QueryBlock, ScoreFunction, mask_block_scores
 from .masks import may_have_fully_masked_rows
 from .normalizers import normalize_scores
-from .per_example import Example, list_pairwise_inputs
+from .per_example import SplitExample, list_pairwise_inputs
+
+# Returns the function that computes the scores of a block, for its queries (n, ...) or for terms computed from these
+BuildScoreFunction = Callable[[Value], ScoreFunction]
 
 
 def scan_blocks(
-    example: Example, score_block: Callable[[Value], ScoreFunction], queries: Value, *, zero_masked_values: bool = True
+    example: SplitExample, build_score_function: BuildScoreFunction, queries: Value, *, zero_masked_values: bool = True
 ) -> Outputs:
-    """Return the output (blocks, n, H Dv) of an example, and its weights (blocks, H, n, Tk) or (blocks, n, Tk).
-
-    `score_block` maps a block of `queries` (blocks, n, ...), or of features of queries, to its score function.
-    """
+    """Return outputs (blocks, n, H Dv), weights (blocks, H, n, Tk) or (blocks, n, Tk) of queries (blocks, n, ...)."""
     inputs, call = example.inputs, example.inputs.call
-    names = [*(["query_lengths"] if call.has_query_lengths else []), *list_pairwise_inputs(call)]
-    values, axis = inputs.values, 0
+    block_input_names = [*(["query_lengths"] if call.has_query_lengths else []), *list_pairwise_inputs(call)]
+    values, key_axis = inputs.values, 0
     if call.heads is not None:
-        values, axis = split_heads(values, call.num_kv_heads, call.value_size, UNBATCHED_ORDER), 1
+        values, key_axis = split_heads(values, call.num_kv_heads, call.value_size, UNBATCHED_AXIS_ORDER), 1
 
-    def step(block_queries: Value, first_query: Value, *tensors: Value) -> Outputs:
-        fields: dict[str, Any] = dict(zip(names, tensors, strict=True))
-        block = QueryBlock(example, replace(inputs, **fields), first_query)
-        scores = score_block(block_queries)
-        masked = mask_block_scores(block, scores, values, axis, zero_masked_values=zero_masked_values)
-        return _attend_block(block, masked)
+    def step(block_queries: Value, first_query_position: Value, *block_tensors: Value) -> Outputs:
+        fields: dict[str, Any] = dict(zip(block_input_names, block_tensors, strict=True))
+        block = QueryBlock(example, replace(inputs, **fields), first_query_position)
+        compute_scores = build_score_function(block_queries)
+        masked_block = mask_block_scores(block, compute_scores, values, key_axis, zero_masked_values=zero_masked_values)
+        return _attend_block(block, masked_block)
 
-    ranks = [rank - 1 for rank in inputs.output_ranks]
-    return scan(ranks, step, queries, example.split.block_starts, *(getattr(inputs, name) for name in names))
-
-
-def unfold_scores(example: Example, scores: Value) -> Value:
-    """Reshape scores (Hkv, H / Hkv n, K) of folded query groups to (H, n, K)."""
-    return unfold_query_groups(example.inputs.call, scores, example.split.block_size, op.Shape(scores, start=-1))
+    ranks, starts = [rank - 1 for rank in inputs.output_ranks], example.block_split.block_starts
+    return scan(ranks, step, queries, starts, *(getattr(inputs, name) for name in block_input_names))
 
 
-def _attend_block(block: QueryBlock, block_scores: BlockScores) -> Outputs:
+def unfold_scores(example: SplitExample, scores: Value) -> Value:
+    """Reshape scores (Hkv, H n / Hkv, K), with the rows of all heads of a query group, to (H, n, K)."""
+    return unfold_query_groups(example.inputs.call, scores, example.block_split.block_size, op.Shape(scores, start=-1))
+
+
+def _attend_block(block: QueryBlock, masked_block: MaskedBlock) -> Outputs:
     """Return the output (n, H Dv) of a block, and its weights (H, n, Tk) or (n, Tk), zero outside of the key range."""
     inputs, call = block.inputs, block.inputs.call
-    weights = normalize_scores(call, block_scores.scores, block_scores.mask)
-    pooled = op.MatMul(fold_query_groups(call, weights), block_scores.values)
+    weights = normalize_scores(call, masked_block.scores, masked_block.mask)
+    pooled = op.MatMul(fold_query_groups(call, weights), masked_block.values)
     output = unfold_query_groups(call, pooled, -1, call.value_size)
     if may_have_fully_masked_rows(call):
-        output = op.Where(block_scores.row_has_key, output, 0.0)
+        output = op.Where(masked_block.row_has_key, output, 0.0)
     if call.heads is not None:
-        output = merge_heads(output, call.num_heads * call.value_size, UNBATCHED_ORDER)
+        output = merge_heads(output, call.num_heads * call.value_size, UNBATCHED_AXIS_ORDER)
     if not call.returns_weights:
         return (output,)
     if may_have_fully_masked_rows(call):
-        weights = op.Where(block_scores.row_has_key, weights, 0.0)
-    keys, no_pads = block.key_range, [0] if call.heads is None else [0, 0]
-    return output, op.Pad(weights, concat_shape(*no_pads, keys.start, *no_pads, inputs.Tk - keys.end))
+        weights = op.Where(masked_block.row_has_key, weights, 0.0)
+    key_range, no_pads = block.key_range, [0] if call.heads is None else [0, 0]
+    return output, op.Pad(weights, concat_shape(*no_pads, key_range.start, *no_pads, inputs.Tk - key_range.end))

@@ -11,8 +11,8 @@ import numpy as np
 from .._onnx.lazy_values import Value, op, reshape
 from .._tracing.attention_calls import TracedCall
 
-BATCHED_ORDER = (0, 2, 1, 3)  # (B, T, heads, size) to (B, heads, T, size), and back
-UNBATCHED_ORDER = (1, 0, 2)  # (T, heads, size) to (heads, T, size), and back
+BATCHED_AXIS_ORDER = (0, 2, 1, 3)  # (B, T, heads, size) to (B, heads, T, size), and back
+UNBATCHED_AXIS_ORDER = (1, 0, 2)  # (T, heads, size) to (heads, T, size), and back
 
 
 def unpack_heads(packed: Value, heads: int, size: int, *, axes: int = 2) -> Value:
@@ -25,12 +25,12 @@ def pack_heads(unpacked: Value, packed_size: int, *, axes: int = 2) -> Value:
     return reshape(unpacked, *[0] * axes, packed_size)
 
 
-def split_heads(packed: Value, heads: int, size: int, order: Sequence[int] = BATCHED_ORDER) -> Value:
+def split_heads(packed: Value, heads: int, size: int, order: Sequence[int] = BATCHED_AXIS_ORDER) -> Value:
     """Transpose (B, T, heads size) or (T, heads size) to (B, heads, T, size) or the `order` of these axes."""
     return op.Transpose(unpack_heads(packed, heads, size, axes=len(order) - 2), perm=order)
 
 
-def merge_heads(heads: Value, packed_size: int, order: Sequence[int] = BATCHED_ORDER) -> Value:
+def merge_heads(heads: Value, packed_size: int, order: Sequence[int] = BATCHED_AXIS_ORDER) -> Value:
     """Transpose (B, heads, T, size) or (heads, T, size) to (B, T, packed_size) or (T, packed_size)."""
     return pack_heads(op.Transpose(heads, perm=order), packed_size, axes=len(order) - 2)
 
@@ -61,7 +61,7 @@ def split_query_groups(call: TracedCall, packed: Value, size: int) -> Value:
     """Transpose packed queries (rows, H size) to (Hkv, H / Hkv rows, size): the heads of a group become rows."""
     groups, group_size = call.num_kv_heads, get_query_group_size(call)
     if group_size == 1:
-        return split_heads(packed, groups, size, UNBATCHED_ORDER)
+        return split_heads(packed, groups, size, UNBATCHED_AXIS_ORDER)
     return reshape(op.Transpose(reshape(packed, 0, groups, group_size, size), perm=[1, 2, 0, 3]), groups, -1, size)
 
 

@@ -22,7 +22,7 @@ from .._onnx.lazy_values import FLOAT32_MIN, Value, op
 from .._tracing.attention_calls import TracedCall
 from .body_inputs import MISSING_INPUT, BodyInputs, logical_and
 from .masks import build_band_mask, may_have_fully_masked_rows
-from .per_example import Example
+from .per_example import SplitExample
 
 # Maps the first and the end key of a range, int64 (1,), to the scores of a block: (H, n, K), without heads (n, K)
 ScoreFunction = Callable[[Value, Value], Value]
@@ -42,12 +42,12 @@ class QueryBlock:
 
     Attributes:
         inputs: Inputs of the body for the block; query lengths, masks and biases have no axis of blocks.
-        first_query: Position of the first query, int64 scalar.
+        first_query_position: Position of the first query, int64 scalar.
     """
 
-    example: Example
+    example: SplitExample
     inputs: BodyInputs
-    first_query: Value
+    first_query_position: Value
 
     @cached_property
     def key_range(self) -> KeyRange:
@@ -66,10 +66,10 @@ class QueryBlock:
     @cached_property
     def query_positions(self) -> Value:
         """Positions of the queries, int64 (n, 1)."""
-        return op.Unsqueeze(self.example.split.query_offsets + self.first_query, [1])
+        return op.Unsqueeze(self.example.block_split.query_offsets + self.first_query_position, [1])
 
 
-class BlockScores(NamedTuple):
+class MaskedBlock(NamedTuple):
     """Masked scores of a block, and the values that their weights multiply."""
 
     scores: Value  # (H, n, K) or (n, K), `FLOAT32_MIN` at masked pairs
@@ -88,9 +88,9 @@ def _compute_key_range(block: QueryBlock) -> KeyRange:
     """Return the range of keys that a block reads, by the formula of the module."""
     example, inputs = block.example, block.inputs
     (left, right), start, end, unmasked_end = inputs.call.window, example.first_key, example.end_key, MISSING_INPUT
-    first_query = op.Unsqueeze(block.first_query, [0])
+    first_query = op.Unsqueeze(block.first_query_position, [0])
     if right is not None:
-        end = op.Min(op.Min(first_query + example.split.block_size, inputs.Tq) + right, end)
+        end = op.Min(op.Min(first_query + example.block_split.block_size, inputs.Tq) + right, end)
     if inputs.call.has_query_lengths:
         end = op.Min(end, op.ReduceMax(inputs.query_lengths, keepdims=1))
     if left is not None:
@@ -114,43 +114,43 @@ def has_unmasked_prefix(call: TracedCall) -> bool:
 
 
 def mask_block_scores(
-    block: QueryBlock, scores: ScoreFunction, values: Value, axis: int, *, zero_masked_values: bool
-) -> BlockScores:
+    block: QueryBlock, compute_scores: ScoreFunction, values: Value, key_axis: int, *, zero_masked_values: bool
+) -> MaskedBlock:
     """Return the masked scores of a block, with its part of the values (Hkv, Tk, Dv), without heads (Tk, Dv).
 
-    `axis` is the axis of the keys; `zero_masked_values` sets values that are masked for all queries to zero.
+    `key_axis` is the axis of the keys; `zero_masked_values` sets values that are masked for all queries to zero.
     """
-    block_values = op.Slice(values, block.key_range.start, block.key_range.end, [axis])
+    block_values = op.Slice(values, block.key_range.start, block.key_range.end, [key_axis])
     # An example without unmasked keys reads key 0 instead, which may lie in the window
     has_keys = block.example.end_key > 0
     if has_unmasked_prefix(block.inputs.call):
-        return _mask_after_prefix(block, scores, block_values, has_keys)
-    block_scores = scores(block.key_range.start, block.key_range.end)
+        return _mask_after_prefix(block, compute_scores, block_values, has_keys)
+    block_scores = compute_scores(block.key_range.start, block.key_range.end)
     return _mask_all_scores(block, block_scores, block_values, has_keys, zero_masked_values=zero_masked_values)
 
 
-def _mask_after_prefix(block: QueryBlock, scores: ScoreFunction, values: Value, has_keys: Value) -> BlockScores:
+def _mask_after_prefix(block: QueryBlock, scores: ScoreFunction, values: Value, has_keys: Value) -> MaskedBlock:
     """Return the scores (H, n, K) of a block under a causal mask; `values` (Hkv, K, Dv), `has_keys` booleans (1,)."""
     call, keys = block.inputs.call, block.key_range
     band_mask = build_band_mask(call, block.query_positions, block.slice_key_positions(keys.unmasked_end, keys.end))
     masked_end = op.Where(band_mask, scores(keys.unmasked_end, keys.end), FLOAT32_MIN)
     masked_scores = op.Concat(scores(keys.start, keys.unmasked_end), masked_end, axis=-1)
     if not call.has_key_mask:
-        return BlockScores(masked_scores, None, values, op.Unsqueeze(has_keys, [1]))
+        return MaskedBlock(masked_scores, None, values, op.Unsqueeze(has_keys, [1]))
     reaches_first_key = block.query_positions + (call.window[1] or 0) >= block.example.first_key
-    return BlockScores(masked_scores, None, values, has_keys & reaches_first_key)
+    return MaskedBlock(masked_scores, None, values, has_keys & reaches_first_key)
 
 
 def _mask_all_scores(
     block: QueryBlock, scores: Value, values: Value, has_keys: Value, *, zero_masked_values: bool
-) -> BlockScores:
+) -> MaskedBlock:
     """Return scores (H, n, K) of a block under all masks; `values` (Hkv, K, Dv), `has_keys` booleans (1,)."""
     inputs, call = block.inputs, block.inputs.call
     if call.has_bias:
         scores = scores + _slice_keys(inputs.bias, block.key_range, call)
     masks = _compute_masks(block)
     if not masks:
-        return BlockScores(scores, None, values, op.Unsqueeze(has_keys, [1]))
+        return MaskedBlock(scores, None, values, op.Unsqueeze(has_keys, [1]))
     mask = logical_and(masks)
     masked_scores = op.Where(mask, scores, FLOAT32_MIN)
     may_have_masked_rows = may_have_fully_masked_rows(call)
@@ -161,7 +161,7 @@ def _mask_all_scores(
         axes_before_keys = [0, 1] if call.heads is not None and call.has_attention_mask else [0]
         is_attended = inputs.reduce_any(mask, axes_before_keys)
         values = op.Where(op.Unsqueeze(is_attended, [1]), values, 0.0)
-    return BlockScores(masked_scores, mask, values, row_has_key)
+    return MaskedBlock(masked_scores, mask, values, row_has_key)
 
 
 def _compute_masks(block: QueryBlock) -> list[Value]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 
 from .._lowering_names import ADAPTIVE, FOR_CPU, PORTABLE, PORTABLE_IN_BLOCKS
-from .._onnx.layer_scopes import join_scopes
+from .._onnx.layer_scopes import build_layer_path
 from .._onnx.symbolic_shapes import AttentionShapeRule, SymbolicShape
 from .._onnxruntime_releases import FUSED_OPSET, installed_runtime_supports
 from .._options import Options
@@ -66,7 +66,7 @@ def _lower_calls(model: TracedAttention, options: Options) -> LoweredModel:
 
 def _find_owner(call: TracedCall, layers: Sequence[AttentionLayerInfo]) -> int:
     """Return the identity of the innermost layer around an attention pattern, or of the call if there is none."""
-    path = join_scopes(*call.layer.split("/"))
+    path = build_layer_path(*call.layer.split("/"))
     outer_layers = [layer for layer in layers if f"/{layer.path}/" in f"/{path}/"]
     return max(outer_layers, key=lambda layer: len(layer.path)).layer_id if outer_layers else id(call)
 

@@ -14,12 +14,12 @@ from .block_split import BlockSplit
 from .body_inputs import BodyInputs
 
 
-class Example(NamedTuple):
-    """One example of a batch, of which no tensor has the axis B."""
+class SplitExample(NamedTuple):
+    """Example (batch entry) whose queries are split into blocks; no tensor has the axis B."""
 
     # Query lengths are split into blocks (blocks, n), masks and biases into (blocks, H or 1, n, Tk)
     inputs: BodyInputs
-    split: BlockSplit
+    block_split: BlockSplit
     first_key: Value  # position of the first unmasked key, int64 (1,)
     end_key: Value  # behind the last unmasked key, int64 (1,)
 
@@ -49,7 +49,7 @@ def scan_examples(
     def step(*elements: Value) -> Outputs:
         fields: dict[str, Any] = dict(zip(scanned, elements[len(queries) :], strict=True))
         example_inputs = replace(inputs, **fields, **shared)
-        example = Example(example_inputs, split, *_find_unmasked_range(example_inputs))
+        example = SplitExample(example_inputs, split, *_find_unmasked_range(example_inputs))
         return attend_example(example, *elements[: len(queries)])
 
     return _drop_padding_queries(inputs, split, scan(inputs.output_ranks, step, *queries, *scanned.values()))

@@ -1,40 +1,41 @@
 """Assign each node of a graph to a Keras layer.
 
-In a traced model, `layer_scopes` assigns nodes to layers by names, producers and consumers, and `node_names.py` writes
-the result into the names of the nodes: `encoder_1/dense_1/Tensordot/MatMul`. In a finished graph, which has no layers,
-`read_node_layers` reads the layer from these names: `encoder/dense`.
+In a traced model, `assign_layers` assigns nodes to layers by names, producers and consumers, and `node_names.py`
+writes the result into the names of the nodes: `encoder_1/dense_1/Tensordot/MatMul`. A finished graph stores no layers,
+so `read_node_layers` reads the layer from these names: `encoder/dense`.
 """
 
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 
-import onnx
+from onnx import GraphProto, NodeProto
 
 from .traversal import iter_input_names
 
-_FUNCTION_CALLS = re.compile(r"PartitionedCall|^Func$|^(in|out)put$")
-# Scopes of TensorFlow's own functions, which are numbered like layers if a function is called again
+_PARTS_WITHOUT_SCOPE = re.compile(r"PartitionedCall|^Func$|^(in|out)put$")
+# Scopes of TensorFlow's own functions. They are no layers, although TensorFlow numbers repeated ones like layers.
 _TENSORFLOW_FUNCTIONS = re.compile(
     "Any|All|Einsum|Gelu|GatherV2|MatMul|Max|Mean|Min|Repeat|Reshape|Softmax|SelectV2|Sum|Tensordot|batchnorm|cond|"
     "convolution|depthwise|einsum|moments|ones|range|separable_conv2d|strided_slice|while|zeros"
 )
 
 
-def join_scopes(*scopes: str) -> str:
-    """Join scopes to the path of a layer, without the numbers that TensorFlow appends to repeated scopes."""
+def build_layer_path(*scopes: str) -> str:
+    """Return the path of a layer: its scopes without the numbers that TensorFlow appends to repeated scopes."""
     return "/".join(re.sub(r"_\d+$", "", scope) for scope in scopes)
 
 
-def assign_layer_scopes(graph: onnx.GraphProto, layers: Collection[str], weights: Collection[str]) -> list[str | None]:
-    """Return the scope of the layer of each node, None for nodes between several layers.
+def assign_layers(graph: GraphProto, layer_names: Collection[str], weight_names: Collection[str]) -> list[str | None]:
+    """Return the scope of the layer of each node, None for nodes outside of layers or between several layers.
 
-    The nodes must be sorted; `weights` are names of weights outside the graph.
+    Nodes must follow their producers. `weight_names` are the names of weights outside the graph.
     """
-    # A node whose name has no layer joins the layer of its producers, if they are in one layer, else the layer of its
-    # consumers. A node with weights does not join its producers: a layer's weights are its own.
-    matrices = {*weights, *(tensor.name for tensor in graph.initializer if len(tensor.dims) > 1)}
-    scopes = [_find_named_scope((*_list_merged_kernels(node), node.name, *node.output), layers) for node in graph.node]
+    # A node whose name has no layer joins the layer of its producers if they are in one layer, else that of its
+    # consumers, else that of the producers that have a layer by then. In the first step, a node with weights does not
+    # join its producers, since its weights may belong to another layer.
+    layer_weight_names = {*weight_names, *(tensor.name for tensor in graph.initializer if len(tensor.dims) > 1)}
+    scopes = [_find_layer_scope(_list_scoped_names(node), layer_names) for node in graph.node]
     index_by_output: dict[str, int] = {}
     producers: list[list[int]] = []
     consumers: list[list[int]] = [[] for _ in graph.node]
@@ -44,85 +45,82 @@ def assign_layer_scopes(graph: onnx.GraphProto, layers: Collection[str], weights
             consumers[producer].append(index)
         index_by_output |= dict.fromkeys(node.output, index)
     for index, node in enumerate(graph.node):
-        if scopes[index] is None and matrices.isdisjoint(node.input):
-            scopes[index] = _get_common(scopes[producer] for producer in producers[index])
+        if scopes[index] is None and layer_weight_names.isdisjoint(node.input):
+            scopes[index] = _get_common_scope(scopes[producer] for producer in producers[index])
     for index in reversed(range(len(scopes))):
-        scopes[index] = scopes[index] or _get_common(scopes[consumer] for consumer in consumers[index])
+        scopes[index] = scopes[index] or _get_common_scope(scopes[consumer] for consumer in consumers[index])
     for index in range(len(scopes)):
-        named = [scopes[producer] for producer in producers[index] if scopes[producer]]
-        scopes[index] = scopes[index] or _get_common(named)
+        producer_scopes = [scopes[producer] for producer in producers[index] if scopes[producer]]
+        scopes[index] = scopes[index] or _get_common_scope(producer_scopes)
     return scopes
 
 
-def read_node_layers(nodes: Sequence[onnx.NodeProto], weights: Collection[str]) -> list[str]:
-    """Return the path of the layer of each node, empty for operators of the model itself or without a scope."""
+def read_node_layers(nodes: Sequence[NodeProto], weight_names: Collection[str]) -> list[str]:
+    """Return the path of the layer of each node, or an empty string for a node outside of layers."""
     # Names are `model_1/encoder_1/dense_1/Tensordot/MatMul`: Keras opens the scope of a layer once to build the layer
-    # and once to call it, so that the scopes of nodes are numbered. If the name of a node has no scopes, its output or
-    # weight may have some; large weights are named as in Keras: `encoder/dense/kernel`.
-    operators = {name.partition(":")[0] for node in nodes for name in (node.name, *node.output)}
-    paths = [
-        max(
-            (_split_scopes(name, operators) for name in (*_list_merged_kernels(node), node.name, *node.output)), key=len
-        )
-        for node in nodes
-    ]
-    roots = Counter(path[0] for path in paths if path)
-    root = tuple(name for name, _ in roots.most_common(1))
-    rooted = [path for path in paths if path and path[:1] == root]
-    layers = {join_scopes(*path[1:depth]) for path in rooted for depth in range(2, len(path) + 1)}
+    # and once to call it, so that the scopes of nodes are numbered. A node whose name has no scopes may have an output
+    # with scopes, or a large weight, whose name is its path in Keras: `encoder/dense/kernel`.
+    operator_names = {name.partition(":")[0] for node in nodes for name in (node.name, *node.output)}
+    paths = [max((_split_scopes(name, operator_names) for name in _list_scoped_names(node)), key=len) for node in nodes]
+    root_counts = Counter(path[0] for path in paths if path)
+    root_scope = tuple(name for name, _ in root_counts.most_common(1))
+    model_paths = [path for path in paths if path and path[:1] == root_scope]
+    layer_paths = {build_layer_path(*path[1:depth]) for path in model_paths for depth in range(2, len(path) + 1)}
     return [
-        join_scopes(*path[1:])
-        if path and path[:1] == root
-        else _find_layer_of_weights(node, weights, operators, layers)
+        build_layer_path(*path[1:])
+        if path and path[:1] == root_scope
+        else _find_layer_of_weights(node, weight_names, operator_names, layer_paths)
         for path, node in zip(paths, nodes, strict=True)
     ]
 
 
-def _get_common(scopes: Iterable[str | None]) -> str | None:
-    """Return the scope that all of `scopes` equal, or None."""
-    distinct = {*scopes}
-    return distinct.pop() if len(distinct) == 1 else None
+def _get_common_scope(scopes: Iterable[str | None]) -> str | None:
+    """Return the one scope if all `scopes` are equal, else None."""
+    distinct_scopes = {*scopes}
+    return distinct_scopes.pop() if len(distinct_scopes) == 1 else None
 
 
-def _find_named_scope(names: Iterable[str], layers: Collection[str]) -> str | None:
-    """Return the first of `names` that contains the name of a layer, cut after the innermost layer."""
+def _find_layer_scope(names: Iterable[str], layer_names: Collection[str]) -> str | None:
+    """Return the scopes in the first of `names` with the name of a layer, up to its innermost layer; else None."""
     for name in names:
         scopes = name.split("/")[:-1]
         for depth in range(len(scopes), 0, -1):
-            if scopes[depth - 1] in layers or join_scopes(scopes[depth - 1]) in layers:
+            if scopes[depth - 1] in layer_names or build_layer_path(scopes[depth - 1]) in layer_names:
                 return "/".join(scopes[:depth])
     return None
 
 
-def _list_merged_kernels(node: onnx.NodeProto) -> list[str]:
-    """Return the kernels of a convolution with a folded batch normalization, after which the node is named."""
-    return [name for name in node.input if "/merged_input" in name]
+def _list_scoped_names(node: NodeProto) -> list[str]:
+    """Return the names of a node that may contain the scopes of its layer, the most reliable one first."""
+    # tf2onnx names a convolution after the batch normalization that it folds into it, but the kernel after its layer
+    return [*(name for name in node.input if "/merged_input" in name), node.name, *node.output]
 
 
 def _find_layer_of_weights(
-    node: onnx.NodeProto, weights: Collection[str], operators: Collection[str], layers: Collection[str]
+    node: NodeProto, weight_names: Collection[str], operator_names: Collection[str], layer_paths: Collection[str]
 ) -> str:
-    """Return the path of the layer whose name a weight of a node has, or an empty text."""
+    """Return the path of the layer in the names of a node's weights, or an empty string."""
     for name in node.input:
-        if name in weights:
+        if name in weight_names:
             scopes = name.split("/")[:-1]
             prefixes = ("/".join(scopes[start:end]) for end in range(len(scopes), 0, -1) for start in (0, 1))
-            layer = next((prefix for prefix in prefixes if prefix in layers), "")
-            if layer := layer or join_scopes(*_split_scopes(name, operators)[1:]):
+            layer = next((prefix for prefix in prefixes if prefix in layer_paths), "")
+            if layer := layer or build_layer_path(*_split_scopes(name, operator_names)[1:]):
                 return layer
     return ""
 
 
-def _split_scopes(name: str, operators: Collection[str]) -> tuple[str, ...]:
-    """Return the scopes of layers at the start of a name, up to the name of an operator."""
+def _split_scopes(name: str, operator_names: Collection[str]) -> tuple[str, ...]:
+    """Return the scopes of layers at the start of a name, up to the first name of a node or output."""
     scopes: list[str] = []
     prefix = ""
     for part in name.split("/")[:-1]:
         prefix = f"{prefix}/{part}" if prefix else part
-        if _FUNCTION_CALLS.search(part):
+        if _PARTS_WITHOUT_SCOPE.search(part):
             continue
         is_numbered = re.search(r"._\d+$", part)
-        if ":" in part or prefix in operators or not is_numbered or _TENSORFLOW_FUNCTIONS.fullmatch(join_scopes(part)):
+        is_function = _TENSORFLOW_FUNCTIONS.fullmatch(build_layer_path(part))
+        if ":" in part or prefix in operator_names or not is_numbered or is_function:
             break
         scopes.append(part)
     return tuple(scopes)

@@ -42,7 +42,7 @@ WIDER_DTYPES: dict[int, tuple[int, ...]] = {
     **dict.fromkeys((BOOL, INT8, INT16, UINT8, UINT16), (INT64, INT32, DOUBLE)),
 }
 # For handlers that only select elements, diagonals of matrices and max pooling: 32 bits suffice without sums.
-WIDER_TO_SELECT = WIDER_DTYPES | dict.fromkeys((BOOL, INT8, INT16, UINT8, UINT16), (INT32,))
+WIDER_SELECTION_DTYPES = WIDER_DTYPES | dict.fromkeys((BOOL, INT8, INT16, UINT8, UINT16), (INT32,))
 
 
 def find_kernel_dtype(op_type: str, dtype: int, wider_dtypes: dict[int, tuple[int, ...]] = WIDER_DTYPES) -> int | None:

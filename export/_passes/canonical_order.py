@@ -1,6 +1,7 @@
 """Sort nodes, initializers and weights in an order that depends only on the graph.
 
-tf2onnx keeps nodes in sets and numbers names, so its own order differs between processes.
+The order of tf2onnx differs between processes, because tf2onnx stores nodes in sets and appends counters to names.
+Initializers are constants inside the graph; `TracedModel.weights` is outside of it.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -12,32 +13,32 @@ from .._onnx.traced_model import TracedModel
 from .._onnx.traversal import iter_input_names, iter_subgraphs
 
 
-def sort_nodes(traced: TracedModel) -> bool:
-    """Sort nodes depth first from the outputs, and initializers by first reader; remove unreachable ones."""
-    return _sort_graph(traced.model.graph)
+def sort_reachable_nodes(traced_model: TracedModel) -> bool:
+    """Sort nodes depth first and initializers by first reader, without unreachable ones; return True on a change."""
+    return _sort_graph(traced_model.model.graph)
 
 
-def sort_weights(traced: TracedModel) -> bool:
-    """Sort weights in the order in which the graph reads them, unread weights last by name."""
-    previous_order = [*traced.weights]
-    names = [*_sort_by_first_read(traced.model.graph, traced.weights), *sorted(previous_order)]
-    traced.weights = {name: traced.weights[name] for name in dict.fromkeys(names)}
-    return [*traced.weights] != previous_order
+def sort_weights(traced_model: TracedModel) -> bool:
+    """Sort weights by first reader, unread weights last by name; return True if the order changed."""
+    previous_order = [*traced_model.weights]
+    names = [*_sort_by_first_read(traced_model.model.graph, traced_model.weights), *sorted(previous_order)]
+    traced_model.weights = {name: traced_model.weights[name] for name in dict.fromkeys(names)}
+    return [*traced_model.weights] != previous_order
 
 
 def _sort_graph(graph: onnx.GraphProto) -> bool:
-    is_changed = any([_sort_graph(inner) for node in graph.node for inner in iter_subgraphs(node)])
+    is_changed = any([_sort_graph(subgraph) for node in graph.node for subgraph in iter_subgraphs(node)])
     nodes = [*graph.node]
-    order = _sort_depth_first(nodes, [value.name for value in graph.output])
-    replace_items(graph.node, (nodes[index] for index in order))
+    sorted_indices = _sort_depth_first(nodes, [value.name for value in graph.output])
+    replace_items(graph.node, (nodes[index] for index in sorted_indices))
     initializers = {tensor.name: tensor for tensor in graph.initializer}
     names = _sort_by_first_read(graph, initializers)
     replace_items(graph.initializer, (initializers[name] for name in names))
-    return is_changed or order != [*range(len(nodes))] or names != [*initializers]
+    return is_changed or sorted_indices != [*range(len(nodes))] or names != [*initializers]
 
 
 def _sort_by_first_read(graph: onnx.GraphProto, names: Collection[str]) -> list[str]:
-    """Return those of `names` that a graph and its subgraphs read, by first occurrence, graph outputs last."""
+    """Return the names that nodes of a graph and its subgraphs read, by first reader, then names of graph outputs."""
     inputs = (name for node in graph.node for name in iter_input_names(node))
     return [name for name in dict.fromkeys((*inputs, *(value.name for value in graph.output))) if name in names]
 
@@ -46,26 +47,26 @@ def _sort_depth_first(nodes: Sequence[onnx.NodeProto], outputs: Sequence[str]) -
     """Return the indices of the nodes that outputs depend on, producers before consumers."""
     # The search is iterative, because chains of nodes are longer than Python's recursion limit.
     producers = {name: index for index, node in enumerate(nodes) for name in node.output if name}
-    producers_of_node = [[producers[name] for name in _iter_outer_reads(node) if name in producers] for node in nodes]
-    order: dict[int, None] = {}
+    producers_of_node = [[producers[name] for name in _iter_outer_names(node) if name in producers] for node in nodes]
+    sorted_indices: dict[int, None] = {}
     for root in (producers[name] for name in outputs if name in producers):
-        stack = [] if root in order else [(root, iter(producers_of_node[root]))]
+        stack = [] if root in sorted_indices else [(root, iter(producers_of_node[root]))]
         while stack:
-            index, unvisited = stack[-1]
-            producer = next((producer for producer in unvisited if producer not in order), None)
+            index, remaining_producers = stack[-1]
+            producer = next((producer for producer in remaining_producers if producer not in sorted_indices), None)
             if producer is None:
-                order[index] = None
+                sorted_indices[index] = None
                 stack.pop()
             else:
                 stack.append((producer, iter(producers_of_node[producer])))
-    return [*order]
+    return [*sorted_indices]
 
 
-def _iter_outer_reads(node: onnx.NodeProto) -> Iterator[str]:
-    """Yield the names that a node reads from its graph; names that a subgraph defines itself are inner values."""
+def _iter_outer_names(node: onnx.NodeProto) -> Iterator[str]:
+    """Yield the names that a node and its subgraphs read from the node's graph, without names that subgraphs define."""
     yield from filter(None, node.input)
-    for inner in iter_subgraphs(node):
-        inner_names = {value.name for value in (*inner.input, *inner.initializer)}
-        inner_names.update(name for node in inner.node for name in node.output)
-        inner_reads = (name for node in inner.node for name in _iter_outer_reads(node))
-        yield from (name for name in (*inner_reads, *(value.name for value in inner.output)) if name not in inner_names)
+    for subgraph in iter_subgraphs(node):
+        own_names = {value.name for value in (*subgraph.input, *subgraph.initializer)}
+        own_names.update(name for node in subgraph.node for name in node.output)
+        names_read = (name for node in subgraph.node for name in _iter_outer_names(node))
+        yield from (name for name in (*names_read, *(value.name for value in subgraph.output)) if name not in own_names)

@@ -14,7 +14,7 @@ from .._onnx.graph_edits import filter_in_place, replace_items
 from .._onnx.traced_model import FUNCTION_DOMAIN, TracedModel
 from .._onnx.traversal import iter_nodes
 from .._options import TF2ONNX_OPSET
-from .canonical_order import sort_nodes
+from .canonical_order import sort_reachable_nodes
 from .loop_invariants import hoist_invariants
 from .node_names import rename
 from .passes import Pass, run_passes
@@ -23,7 +23,7 @@ ONNX = ("", "ai.onnx", "ai.onnx.ml")  # domains of the ONNX standard
 Axes = Mapping[str, tuple[str | int, ...]]
 
 # `rename` numbers names in node order. A node is hoisted after it got the name of its layer in the loop.
-FINAL_PASSES: tuple[Pass, ...] = (sort_nodes, rename, hoist_invariants)
+FINAL_PASSES: tuple[Pass, ...] = (sort_reachable_nodes, rename, hoist_invariants)
 
 
 def finalize(

@@ -13,7 +13,7 @@ from functools import cache
 
 import onnx
 
-from .._onnx.layer_scopes import assign_layer_scopes
+from .._onnx.layer_scopes import assign_layers
 from .._onnx.traced_model import TracedModel, Weights
 from .._onnx.traversal import iter_graphs, iter_subgraphs
 
@@ -83,7 +83,7 @@ class _NameTable:
         """Return the new names of values by old name, and rename the nodes; `parent_node` owns the subgraph."""
         graph.doc_string = ""
         self._name_parameters(graph.input, parent_node)
-        for node, scope in zip(graph.node, assign_layer_scopes(graph, self._layers, self._weights), strict=True):
+        for node, scope in zip(graph.node, assign_layers(graph, self._layers, self._weights), strict=True):
             node.name = self._choose_node_name(node, scope or parent_node)
             for index, name in enumerate(node.input):
                 if name in self._constants:

@@ -1,4 +1,4 @@
-"""Rewrite `tf.tensordot` over the last axis, eight operators, as one `MatMul`."""
+"""Rewrite `tf.tensordot` over the last axis, three operators or with dynamic sizes eight, as one `MatMul`."""
 
 import numpy as np
 import onnx
@@ -7,48 +7,48 @@ from onnx import helper
 from .._onnx.graph_index import GraphIndex, StaticShape
 from .patterns import ANY, Match, Op, Rule
 
-# TensorFlow reshapes the leading axes to one, multiplies two matrices, and restores the axes by a constant shape, or by
-# one that it computes when the model runs: reshape(reshape(x, (-1, depth)) @ kernel, concat(shape(x)[axes], units)).
-MATRIX = Op("Reshape", "x", "target")
-SHAPE = Op("Shape", ANY, skip="Cast")
-COMPUTED_SHAPE = Op("Concat", Op("Gather", SHAPE, "axes"), "units", skip="Cast")
-PATTERN = Op("Reshape", Op("MatMul", MATRIX, "kernel"), (COMPUTED_SHAPE, "shape"))
+# TensorFlow computes reshape(reshape(x, (-1, depth)) @ kernel, output_shape). The first reshape merges the leading axes
+# of x. The output shape is a constant or, if sizes of x are dynamic, computed: concat(shape(x)[axes], units).
+INPUT_MATRIX = Op("Reshape", "x", "matrix_shape")
+SHAPE_NODE = Op("Shape", ANY, skip="Cast")
+COMPUTED_SHAPE = Op("Concat", Op("Gather", SHAPE_NODE, "axes"), "units", skip="Cast")
+PATTERN = Op("Reshape", Op("MatMul", INPUT_MATRIX, "kernel"), (COMPUTED_SHAPE, "shape"))
 
 
-def _check(match: Match, nodes: GraphIndex) -> str:
-    x, kernel, target = (
-        nodes.get_shape(match["x"]),
-        nodes.get_shape(match["kernel"]),
-        nodes.get_constant(match["target"]),
-    )
-    if x is None or len(x) < 2 or kernel is None or len(kernel) != 2 or None in kernel:
-        return "ranks or the shape of the kernel are unknown"
-    if target is None or target.tolist() != [-1, kernel[0]] or x[-1] not in (None, kernel[0]):
-        return "the target of the first reshape is not (-1, depth)"
-    units = kernel[1]
+def _find_mismatch(match: Match, index: GraphIndex) -> str:
+    x_shape, kernel_shape = index.get_shape(match["x"]), index.get_shape(match["kernel"])
+    if x_shape is None or len(x_shape) < 2 or kernel_shape is None or len(kernel_shape) != 2 or None in kernel_shape:
+        return "x has no known rank of at least 2, or the kernel is no matrix of known shape"
+    depth, units = kernel_shape
+    if not _is_constant(index, match["matrix_shape"], [-1, depth]) or x_shape[-1] not in (None, depth):
+        return "the first reshape is not to (-1, depth)"
     if "shape" in match:
-        if not _is_output_shape(nodes.get_constant(match["shape"]), x, units):
-            return "the output shape is not the input shape with `units` as last size"
-        return ""
-    shape = nodes.get_producer(match[SHAPE], "Shape")
-    axes, last_size = nodes.get_constant(match["axes"]), nodes.get_constant(match["units"])
-    if shape is None or shape.input[0] != match["x"] or shape.attribute:
+        is_expected = _is_output_shape(index.get_constant(match["shape"]), x_shape, units)
+        return "" if is_expected else "the output shape is not the input shape with `units` as last size"
+    shape_node = index.get_producer(match[SHAPE_NODE], "Shape")
+    if shape_node is None or shape_node.input[0] != match["x"] or shape_node.attribute:
         return "the output shape is not computed from the input x"
-    if axes is None or axes.tolist() != [*range(len(x) - 1)] or last_size is None or last_size.tolist() != [units]:
+    leading_axes = [*range(len(x_shape) - 1)]
+    if not (_is_constant(index, match["axes"], leading_axes) and _is_constant(index, match["units"], [units])):
         return "the output shape does not consist of the leading axes of x and `units`"
     return ""
 
 
-def _is_output_shape(shape: np.ndarray | None, x: StaticShape, units: int | None) -> bool:
-    """Return True if a constant is the shape of `x` with `units` as last size; one other size may be -1."""
-    # If the last size of x is unknown, the reshapes could move a factor of it to another axis.
-    if shape is None or x[-1] is None or shape.size != len(x) or shape[-1] != units:
+def _is_constant(index: GraphIndex, name: str, expected: list[int | None]) -> bool:
+    array = index.get_constant(name)
+    return array is not None and array.tolist() == expected
+
+
+def _is_output_shape(sizes: np.ndarray | None, x_shape: StaticShape, units: int | None) -> bool:
+    """Return True if constant `sizes` are `x_shape` with `units` as last size; one other size may be -1."""
+    # With an unknown last size, the reshapes may move elements between axes: x (2, 6) reshaped to (-1, 3) has 4 rows.
+    if sizes is None or x_shape[-1] is None or sizes.size != len(x_shape) or sizes[-1] != units:
         return False
-    return [number for number, size in zip(shape[:-1].tolist(), x, strict=False) if number != size] in ([], [-1])
+    return [size for size, x_size in zip(sizes[:-1].tolist(), x_shape, strict=False) if size != x_size] in ([], [-1])
 
 
-def _rewrite(node: onnx.NodeProto, match: Match, nodes: GraphIndex) -> list[onnx.NodeProto]:
+def _rewrite(node: onnx.NodeProto, match: Match, index: GraphIndex) -> list[onnx.NodeProto]:
     return [helper.make_node("MatMul", [match["x"], match["kernel"]], node.output, name=node.name)]
 
 
-RULE = Rule("tensordot", PATTERN, _check, _rewrite)
+RULE = Rule("tensordot", PATTERN, _find_mismatch, _rewrite)

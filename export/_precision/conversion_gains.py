@@ -9,7 +9,7 @@ import numpy as np
 
 from .._format.interruptible_session import open_session
 from .._format.names import Arrays, Case
-from .._latency import measure_interleaved
+from .._latency import measure_latencies
 
 _MAX_ROUNDS, _SECONDS = 30, 1.0  # bounds the time that an export spends on a figure for information
 
@@ -22,9 +22,7 @@ def compare_size_and_time(converted: Path, float32: Path, cases: Sequence[Case],
     name, inputs, *_ = max(cases, key=lambda case: sum(array.nbytes for array in case.inputs.values()))
     size, float32_size = (_count_bytes(path) for path in (converted, float32))
     sessions = [open_session(path, provider, threads=1) for path in (converted, float32)]
-    _, latencies = measure_interleaved(
-        sessions, inputs, _SECONDS, warm_up_rounds=1, min_rounds=3, max_rounds=_MAX_ROUNDS
-    )
+    _, latencies = measure_latencies(sessions, inputs, _SECONDS, warm_up_rounds=1, min_rounds=3, max_rounds=_MAX_ROUNDS)
     time, float32_time = (1000 * statistics.median(seconds) for seconds in latencies)
     return {
         "bytes": size,

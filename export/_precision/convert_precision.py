@@ -10,7 +10,7 @@ from .._format.case_writing import save_cases
 from .._format.interruptible_session import run_cases
 from .._format.names import CASES, MODEL, Arrays, Case
 from .._format.parity_report import ParityReport, ParityRow, compare_cases
-from .._golden_cases.coverage import compute_rounding_share
+from .._golden_cases.coverage import compute_relative_rounding
 from .._onnx.external_data import DATA_FILE
 from .._onnx.metadata import write_producer
 from .._onnx.model_files import load_model, save_model
@@ -142,6 +142,6 @@ def _add_rounding_shares(outputs: OutputEntries, cases: Sequence[Case]) -> Outpu
     """Return the entries with the share of each output that rounding may change in cases of an int8 graph."""
     return {
         name: entries
-        | {"rounding_in_precision" if "rounding" in entries else "ties": compute_rounding_share(name, cases)}
+        | {"rounding_in_precision" if "rounding" in entries else "ties": compute_relative_rounding(name, cases)}
         for name, entries in outputs.items()
     }

@@ -28,7 +28,7 @@ from .._onnx.graph_edits import replace_items
 from .._onnx.model_files import load_model, save_model
 from .._onnx.traced_model import TracedModel
 from .._onnx.traversal import iter_graphs, iter_nodes, iter_subgraphs
-from .._passes.canonical_order import sort_nodes, sort_weights
+from .._passes.canonical_order import sort_reachable_nodes, sort_weights
 from .._passes.loop_passthrough_state import remove_passthrough_state
 from .embedding_tables import quantize_tables
 
@@ -75,7 +75,7 @@ def quantize_dynamically(traced: TracedModel, folder: Path) -> TracedModel:
         quantized = quantize_tables(load_model(target))
     model = quantized.model
     del model.graph.value_info[:]  # inferred by the quantizer
-    sort_nodes(quantized)  # the order of the quantizer ignores values that subgraphs read
+    sort_reachable_nodes(quantized)  # the order of the quantizer ignores values that subgraphs read
     has_products = any(node.op_type == "DynamicQuantizeLinear" for node in iter_nodes(model.graph))
     for graph in reversed([*iter_graphs(model.graph)]):
         _prevent_bias_fusion(graph)

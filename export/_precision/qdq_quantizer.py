@@ -30,7 +30,7 @@ from .._onnx.layer_scopes import read_node_layers
 from .._onnx.model_files import save_model
 from .._onnx.traced_model import TracedModel
 from .._onnx.traversal import find_names_read_by_value, iter_nodes
-from .._passes.canonical_order import sort_nodes
+from .._passes.canonical_order import sort_reachable_nodes
 from .dynamic_int8 import MIN_COLUMNS, translate_quantizer_errors
 from .embedding_tables import collect_constants, is_lookup, quantize_tables
 from .fold_batch_norm import fold_batch_norm
@@ -85,7 +85,7 @@ class CalibratedModel:
                 quantizer.quantize_model()
                 model = quantizer.model.model
             del model.graph.value_info[:]  # inferred by the quantizer
-            sort_nodes(TracedModel(model))
+            sort_reachable_nodes(TracedModel(model))
         return replace(self.traced, model=model)
 
 

@@ -128,7 +128,7 @@ def _get_backend_functions() -> Any:
 
 
 @contextmanager
-def detect_wrong_biases() -> Iterator[list[bool]]:
+def detect_additions_along_wrong_axis() -> Iterator[list[bool]]:
     """Yield a list that gets a boolean for each `keras.ops.add` in the context: True if the axis is wrong."""
     # keras PR 20386: on TensorFlow, Keras replaces `x1 + x2` by `tf.nn.bias_add` if `x2` has one dim other than 1 that
     # equals the last or second dim of `x1`, at any position. So (n, n) + (n, 1) adds along the last axis. With unknown

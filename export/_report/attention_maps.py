@@ -72,7 +72,7 @@ def _encode_map(weights: np.ndarray, max_positions: int) -> AttentionMap:
 def _find_words(axis: int | str, labelled_axes: Sequence[LabelledAxis]) -> list[str] | None:
     """Return the words of the positions along an axis of the weights, or None if they are unknown."""
     # A name identifies a dynamic axis; a static size does not. If two sequences have that size, neither is used.
-    matching_words = [labelled_axis.words for labelled_axis in labelled_axes if labelled_axis.axis == axis]
+    matching_words = [labelled_axis.words for labelled_axis in labelled_axes if labelled_axis.dim == axis]
     if not matching_words or (isinstance(axis, int) and len(matching_words) > 1):
         return None
     return matching_words[0][:MAX_POSITIONS]

@@ -10,17 +10,20 @@ import numpy as np
 
 
 def format_shape(shape: Iterable[int | str]) -> str:
-    """Format a shape; a scalar has no sizes."""
+    """Format a shape as sizes with multiplication signs between them, and the empty shape of a scalar in words."""
     return " \N{MULTIPLICATION SIGN} ".join(map(str, shape)) or "a single number"
 
 
 def format_difference(value: float) -> str:
-    """Format a difference with two digits."""
+    """Format a difference with two significant digits."""
     return f"{value:.1e}" if math.isfinite(value) else format_number(value)
 
 
 def format_number(value: Any, digits: int | None = None) -> str:
-    """Format an element of an array as JavaScript does (NaN, Infinity, true), a float with significant digits."""
+    """Format an element of an array as JavaScript does: NaN, Infinity, true.
+
+    A finite float gets `digits` significant digits, or without `digits` the fewest that identify it.
+    """
     if isinstance(value, bool | np.bool_):
         return str(bool(value)).lower()
     if isinstance(value, float | np.floating):

@@ -1,7 +1,7 @@
-"""Examples of a report: inputs and predictions of single rows of a case, as text."""
+"""Texts of the examples in a report: inputs and predictions of single rows of a case."""
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, NamedTuple
@@ -13,19 +13,18 @@ from .._format.names import Arrays, Case
 from .encoding import format_number, format_shape
 from .labels import Labels, join_words
 
-# Displayed elements of an array, positions of a sequence with scores, and classes of a prediction or of a position.
-MAX_NUMBERS = 60
-MAX_SCORED_POSITIONS = 64
-MAX_CLASSES = 5
-MAX_CLASSES_OF_POSITION = 3
-NUMBER_DIGITS = 6  # significant digits, as of scores
-SCORE_DIGITS = 4
+MAX_NUMBERS = 60  # displayed elements of an array
+MAX_SCORED_POSITIONS = 64  # displayed positions of a sequence with scores
+MAX_CLASSES = 5  # displayed classes of a prediction without positions
+MAX_CLASSES_OF_POSITION = 3  # displayed classes of one position
+NUMBER_DIGITS = 6  # significant digits of an output
+SCORE_DIGITS = 4  # significant digits of the score of a class
 
 
 class LabelledAxis(NamedTuple):
-    """Axis of a sequence, with a word for each position."""
+    """Axis of a sequence, with a word for each position: a string, or the label of an id or of the best class."""
 
-    axis: int | str  # static size, or name of a dynamic axis
+    dim: int | str  # static size, or name of a dynamic axis
     words: list[str]
 
 
@@ -34,12 +33,12 @@ class Prediction:
     """Output of one example."""
 
     name: str
-    text: str  # strings, labels or numbers
-    is_text: bool  # True for strings and labels
+    text: str  # words (strings or labels), or numbers
+    has_words: bool  # True if `text` consists of words
     has_probabilities: bool
     is_sequence: bool  # True if each position has a prediction
-    # The best classes: (label, score) for each class; of a sequence (position, label, score, label, ...).
-    rows: tuple[tuple[str, ...], ...]
+    # Best classes: one row (label, score) per class; in a sequence one row (position, label, score, ...) per position
+    class_rows: tuple[tuple[str, ...], ...]
 
 
 @dataclass(frozen=True)
@@ -65,13 +64,13 @@ def _are_probabilities(arrays: Sequence[np.ndarray]) -> bool:
     return values.size > 0 and 0 <= values.min() < values.max() <= 1 + rounding
 
 
-def build_example(row: int, case: Case, manifest: Manifest, labels: Labels, probabilities: Collection[str]) -> Example:
-    """Build the example in a row of a case; `probabilities` are the names of outputs with probabilities."""
-    rows = _select_rows(row, case, manifest)
+def build_example(index: int, case: Case, manifest: Manifest, labels: Labels, probability_names: list[str]) -> Example:
+    """Build the example in row `index` of a case; `probability_names` are the names of outputs with probabilities."""
+    rows = _select_rows(index, case, manifest)
     words = {name: _find_words(row, labels.get(name)) for name, row in rows.items()}
-    axes: dict[str, Any] = {spec.name: _find_position_axis(spec, rows[spec.name]) for spec in manifest.specs}
+    position_dims: dict[str, Any] = {spec.name: _find_position_dim(spec, rows[spec.name]) for spec in manifest.specs}
     lengths = {axis: max(0, int(rows[name])) for axis, name in manifest.lengths.items() if rows[name].ndim == 0}
-    valid_positions = {name: slice(lengths.get(axis)) for name, axis in axes.items()}  # positions within a length
+    valid_positions = {name: slice(lengths.get(dim)) for name, dim in position_dims.items()}
 
     def format_value(name: str, digits: int | None = None) -> str:
         sequence = words[name]
@@ -80,20 +79,21 @@ def build_example(row: int, case: Case, manifest: Manifest, labels: Labels, prob
         return join_words(sequence[valid_positions[name]], labels.get(name))
 
     def build_prediction(name: str) -> Prediction:
-        row, is_text = rows[name], words[name] is not None
-        has_classes = is_text and _is_scores(row)
-        is_sequence = has_classes and axes[name] is not None
+        row, has_words = rows[name], words[name] is not None
+        has_classes = has_words and _has_scores(row)
+        is_sequence = has_classes and position_dims[name] is not None
         classes = _format_classes(row[valid_positions[name]], labels[name]) if has_classes else ()
-        return Prediction(name, format_value(name, NUMBER_DIGITS), is_text, name in probabilities, is_sequence, classes)
+        text = format_value(name, NUMBER_DIGITS)
+        return Prediction(name, text, has_words, name in probability_names, is_sequence, classes)
 
     predictions = [build_prediction(spec.name) for spec in manifest.outputs if spec.name not in manifest.weights_of]
     return Example(
         inputs=tuple((spec.name, format_value(spec.name)) for spec in manifest.inputs),
-        predictions=tuple(sorted(predictions, key=lambda output: not output.is_text)),
+        predictions=tuple(sorted(predictions, key=lambda output: not output.has_words)),
         labelled_axes=tuple(
-            LabelledAxis(axis, labelled)
-            for name, axis in axes.items()
-            if axis is not None and (labelled := words[name]) is not None
+            LabelledAxis(dim, axis_words)
+            for name, dim in position_dims.items()
+            if dim is not None and (axis_words := words[name]) is not None
         ),
     )
 
@@ -107,47 +107,47 @@ def _select_rows(index: int, case: Case, manifest: Manifest) -> Arrays:
 
 
 def has_batch(spec: Spec, manifest: Manifest) -> bool:
-    """Return True if the first axis of an array is the batch: any dynamic axis, or the most common static size."""
-    return bool(spec.shape) and (isinstance(spec.shape[0], str) or spec.shape[0] == _find_batch_axis(manifest))
+    """Return True if the first axis of an array is the batch: if it is dynamic, or has the most common first size."""
+    return bool(spec.shape) and (isinstance(spec.shape[0], str) or spec.shape[0] == _find_batch_dim(manifest))
 
 
 def count_examples(case: Case, manifest: Manifest) -> int:
     """Return the number of examples in a case."""
     arrays = {**case.inputs, **case.outputs}
-    axis = _find_batch_axis(manifest)
-    return next((len(arrays[spec.name]) for spec in manifest.specs if spec.shape and spec.shape[0] == axis), 1)
+    dim = _find_batch_dim(manifest)
+    return next((len(arrays[spec.name]) for spec in manifest.specs if spec.shape and spec.shape[0] == dim), 1)
 
 
-def _find_batch_axis(manifest: Manifest) -> int | str | None:
-    # Outputs are first: of equally common axes, `most_common` returns the first one.
+def _find_batch_dim(manifest: Manifest) -> int | str | None:
+    # Of equally common dims, `most_common` returns the first one. It should be that of an output, so outputs are first
     specs = *manifest.outputs, *manifest.inputs
-    axes = Counter(spec.shape[0] for spec in specs if spec.shape)
-    return axes.most_common(1)[0][0] if axes else None
+    dim_counts = Counter(spec.shape[0] for spec in specs if spec.shape)
+    return dim_counts.most_common(1)[0][0] if dim_counts else None
 
 
-def _is_scores(row: np.ndarray) -> bool:
+def _has_scores(row: np.ndarray) -> bool:
     return row.dtype.kind == "f"
 
 
-def _position_rank(row: np.ndarray) -> int:
-    """Return the rank of a row with an axis of positions, which scores have before the axis of classes."""
-    return 2 if _is_scores(row) else 1
+def _get_sequence_rank(row: np.ndarray) -> int:
+    """Return the rank of a row with positions: 1 axis of positions, and for scores 1 axis of classes after it."""
+    return 2 if _has_scores(row) else 1
 
 
-def _find_position_axis(spec: Spec, row: np.ndarray) -> int | str | None:
-    """Return the axis of positions, the first one after the batch; None if the array has no positions."""
-    return spec.shape[-row.ndim] if row.ndim == _position_rank(row) else None
+def _find_position_dim(spec: Spec, row: np.ndarray) -> int | str | None:
+    """Return the size or name of the axis of positions, the first one after the batch; None without such an axis."""
+    return spec.shape[-row.ndim] if row.ndim == _get_sequence_rank(row) else None
 
 
 def _find_words(row: np.ndarray, labels: Sequence[str] | None) -> list[str] | None:
-    """Return a word for each position: a string, the label of an id or of the best class; None without labels."""
-    if row.ndim > _position_rank(row):
+    """Return a word for each position: a string, or the label of an id or of the best class; None if no words exist."""
+    if row.ndim > _get_sequence_rank(row):
         return None
     if row.dtype.kind in "OU":
         return [str(text) for text in row.ravel()]
     if labels is None:
         return None
-    if _is_scores(row):
+    if _has_scores(row):
         return [_find_best_classes(scores, labels, 1)[0][0] for scores in np.atleast_2d(row)]
     return [labels[token] if 0 <= token < len(labels) else str(token) for token in np.atleast_1d(row).tolist()]
 
@@ -162,7 +162,7 @@ def _find_best_classes(scores: np.ndarray, labels: Sequence[str], count: int) ->
 
 
 def _format_classes(scores: np.ndarray, labels: Sequence[str]) -> tuple[tuple[str, ...], ...]:
-    """Return the `rows` of a prediction; no rows if its scores contain NaN."""
+    """Return the `class_rows` of a prediction; no rows if it has no positions, and NaN among its scores."""
     if scores.ndim == 1:
         return () if np.isnan(scores).any() else _find_best_classes(scores, labels, MAX_CLASSES)
     return tuple(

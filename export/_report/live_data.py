@@ -45,10 +45,10 @@ def _compute_limits(name: str, case: Case, tolerance: Mapping[str, float]) -> np
     """Return the limits of `compare.compare`: allowed differences of floats, or True for possible ties."""
     expected = case.outputs[name]
     if expected.dtype.kind != "f":
-        return case.rounding.get(name, np.zeros(expected.shape, bool))
+        return case.rounding_limits.get(name, np.zeros(expected.shape, bool))
     scale = scale_of(expected.astype(np.float64))
     limits = np.maximum(tolerance["absolute"], tolerance["relative"] * scale)
-    widened = np.maximum(limits, case.rounding.get(name, 0.0))
+    widened = np.maximum(limits, case.rounding_limits.get(name, 0.0))
     return np.asarray(widened, np.result_type(expected.dtype, np.float32))
 
 

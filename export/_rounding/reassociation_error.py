@@ -123,5 +123,5 @@ def _widen_limits(case: Case, run: Callable[[Arrays, Sequence[Any], float], Arra
             if expected.dtype.kind == "f":
                 scale = scale_of(base_outputs[name].astype(np.float64))
                 errors = SAFETY_FACTOR * compute_typical_errors(errors, scale).reshape(expected.shape)
-            limits[name] = np.maximum(case.rounding.get(name, errors), errors)
-    return case._replace(rounding={**case.rounding, **observed_errors.widen(limits)})
+            limits[name] = np.maximum(case.rounding_limits.get(name, errors), errors)
+    return case._replace(rounding_limits={**case.rounding_limits, **observed_errors.widen(limits)})

@@ -32,7 +32,7 @@ class Reference:
 
     model: str  # the name
     inputs: tuple[Spec, ...]  # with names of dynamic axes
-    golden: GoldenCases
+    golden_cases: GoldenCases
     weights_of: dict[str, str]  # path of the attention layer, by output with its weights
     backend: str  # Keras backend that computed the outputs
     unrequested_static: dict[str, str]  # reasons by name of axes that are static without a request of the user
@@ -69,7 +69,7 @@ def build_reference(
         on_step("Measuring rounding limits of the outputs")
         golden = replace(golden, cases=measure_limits(signature, golden.cases, FLOAT32))
         # Special values are beyond the range of a coarser precision.
-        usual_cases = [case for case in golden.cases if case.name not in golden.injected_values]
+        usual_cases = [case for case in golden.cases if case.name not in golden.injections_by_case]
         # Limits of an int8 file with static quantization come from the float32 graph of that file.
         is_measured = options.precision != FLOAT32 and options.calibration is None
         measured_cases = measure_limits(signature, usual_cases, options.precision) if is_measured else []
@@ -84,7 +84,7 @@ def build_reference(
     return signature, Reference(
         model=signature.model.name,
         inputs=tuple(Spec(spec.name, spec.dtype, golden.axes[spec.name]) for spec in signature.inputs),
-        golden=golden,
+        golden_cases=golden,
         weights_of=weights_of,
         backend=keras.backend.backend(),
         unrequested_static=_find_unrequested_static(signature, golden, options),

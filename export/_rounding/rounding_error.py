@@ -58,7 +58,7 @@ def measure_limits(signature: Signature, cases: Sequence[Case], precision: str) 
         precision: Precision of the ONNX file that is compared with them: "float32", "float16" or "int8".
 
     Returns:
-        The cases with `rounding`: float64 arrays of the shapes of the outputs, boolean for integer outputs.
+        The cases with `rounding_limits`: float64 arrays of the shapes of the outputs, boolean for integer outputs.
     """
     # Every limit comes from perturbed and unperturbed runs of one implementation in one precision. Outputs of another
     # implementation, or in float64, widen no limit: a layer that computes something else there would excuse any file.
@@ -98,7 +98,7 @@ def measure_run_limits(cases: Sequence[Case], runs: Iterable[Sequence[Arrays]], 
 
 def _attach_limits(cases: Sequence[Case], records: Sequence[ObservedErrors], limits: Sequence[Arrays]) -> list[Case]:
     rows = zip(cases, records, limits, strict=True)
-    return [case._replace(rounding=errors.widen(case_limits)) for case, errors, case_limits in rows]
+    return [case._replace(rounding_limits=errors.widen(case_limits)) for case, errors, case_limits in rows]
 
 
 def _compute_case_limits(

@@ -28,7 +28,7 @@ class FrozenGraph:
 
     graph: tf.compat.v1.GraphDef
     weights: Weights  # inputs of the graph
-    unfolded: Weights  # not combined with other constants
+    unfolded_weights: Weights  # not combined with other constants
     reachable_ops: set[str]  # ONNX functions of attention calls
 
 
@@ -40,8 +40,8 @@ def freeze_function(function: Any, inputs: list[str], outputs: list[str], *, kee
     for library_function in graph.library.function:
         if _find_attention_op(library_function) is not None:
             library_function.attr[tensorflow_internals.NO_SPECIALIZE].b = True
-    names = [*function.structured_outputs]
-    weights, unfolded = replace_by_inputs(graph, variables, used_names=names, calls=_find_attention_ops(graph))
+    attention_ops = _find_attention_ops(graph)
+    weights, unfolded = replace_by_inputs(graph, variables, function.structured_outputs, attention_ops)
     rewrite_case_as_if(graph)
     reachable_ops = find_reachable_calls(graph, outputs, _find_attention_ops(graph)) if keep_calls else set()
     tensors = [*inputs, *(f"{name}:0" for name in weights)], outputs

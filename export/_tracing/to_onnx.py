@@ -12,7 +12,7 @@ from .._onnx.traced_model import FUNCTION_DOMAIN, TracedModel
 from .._operators import table
 from .._operators.signals.split_complex import split_complex_tensors
 from .._options import TF2ONNX_OPSET
-from .._passes.canonical_order import sort_nodes, sort_weights
+from .._passes.canonical_order import sort_reachable_nodes, sort_weights
 from .._passes.constant_folding import fold_subgraphs, fold_weights
 from .._passes.loop_conditions import remove_conditions
 from .._passes.loop_passthrough_state import remove_passthrough_state
@@ -46,10 +46,10 @@ def convert_to_onnx(function: Any, layers: Sequence[str], calls: Sequence[Traced
     _refuse_state(function, layers)
     model, source = _convert(function, layers, calls)
     shapes = {name: _read_output_shape(spec.shape, name, model) for name, spec in function.structured_outputs.items()}
-    traced = TracedModel(model, shapes, source.weights, source.unfolded)
+    traced = TracedModel(model, shapes, source.weights, source.unfolded_weights)
     functions = [function.signature.name for function in source.graph.library.function]
     # `rename` numbers names in node order, and `sort_weights` sorts weights without a reader by name.
-    naming_passes = (sort_nodes, partial(rename, layers=layers, functions=functions), sort_weights)
+    naming_passes = (sort_reachable_nodes, partial(rename, layers=layers, functions=functions), sort_weights)
     run_passes(traced, (*PASSES, *naming_passes))
     return traced
 

@@ -13,8 +13,8 @@ from .._onnx.traced_model import Weights
 # graph with its constants a dozen times. Smaller weights stay constants, which the optimizers can fold.
 MIN_INPUT_BYTES = 2**12
 
-# Operators that tf2onnx converts in the same way for constants and inputs; `constant_folding.py` folds the layouts of
-# inputs later. Loops are missing: tf2onnx converts a loop to `LSTM` only if its weights are constants.
+# Operators that tf2onnx converts in the same way for constants and inputs; `constant_folding.py` folds the layout
+# operators in between later. Loops are missing: tf2onnx converts a loop to `LSTM` only if its weights are constants.
 _WEIGHT_OPS = {"BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "Einsum", "GatherV2", "MatMul"}
 _WEIGHT_OPS |= {"Conv2D", "Conv2DBackpropInput", "Conv3D", "DepthwiseConv2dNative"}
 _LOOPS = {"StatelessWhile", "While"}
@@ -31,37 +31,36 @@ def replace_by_inputs(
     graph: tf.compat.v1.GraphDef,
     variables: Mapping[str, tf.Variable],
     used_names: Collection[str],
-    calls: Collection[str],
+    attention_functions: Collection[str],
 ) -> tuple[Weights, Weights]:
-    """Turn placeholder constants into inputs of a graph, or fill in their content, in place.
+    """Replace the placeholder constants of a graph, in place: by inputs, or by content if a consumer rejects inputs.
 
-    `variables` are by name of their placeholder constant. Inputs must not have a name in `used_names`. Arguments of
-    the functions `calls` may be inputs as well as constants.
+    `variables` has the names of placeholder constants as keys. New inputs get no name in `used_names`. The library
+    functions named in `attention_functions` allow inputs as arguments.
 
     Returns:
-        The content of the new inputs, and of all variables that the converter does not combine with other constants;
-        each by name, which is the path of the variable.
+        The content of the new inputs, and that of all variables that the converter does not combine with other
+        constants: two dicts, with the paths of the variables as keys.
     """
-    is_one_file = fits_in_one_file(sum(map(_count_bytes, variables.values())))
+    fit_in_one_file = fits_in_one_file(sum(map(_count_bytes, variables.values())))
     consumers = _find_consumers(graph, variables)
     used_names = {*used_names, *(node.name for node in graph.node)}
     new_names: dict[str, str] = {}
     weights: dict[str, np.ndarray] = {}
-    unfolded: dict[str, np.ndarray] = {}
+    unfolded_weights: dict[str, np.ndarray] = {}
     for node in graph.node:
         if node.name not in variables:
             continue
         variable = variables[node.name]
-        unsupported = [consumer for consumer in consumers[node.name] if consumer.op not in _WEIGHT_OPS]
-        blockers = [consumer for consumer in unsupported if _find_called_function(consumer) not in calls]
+        constant_users = [user for user in consumers[node.name] if not _allows_input(user, attention_functions)]
         name = _choose_name(variable, node.name, {*used_names, *weights})
-        if is_one_file and blockers:
+        if fit_in_one_file and constant_users:
             node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(to_array(variable)))
             # TensorFlow's optimizers fold a slice of static shape into its consumer.
-            slices = [consumer.attr["_output_shapes"].list.shape for consumer in blockers if consumer.op in _SLICES]
-            is_folded = any(tf.TensorShape(shape).is_fully_defined() for shapes in slices for shape in shapes)
-            is_folded |= not {consumer.op for consumer in blockers} <= _LOOPS | _SLICES
-            unfolded |= {} if is_folded else {name: to_array(variable)}
+            slice_shapes = [user.attr["_output_shapes"].list.shape for user in constant_users if user.op in _SLICES]
+            is_folded = any(tf.TensorShape(shape).is_fully_defined() for shapes in slice_shapes for shape in shapes)
+            is_folded |= not {user.op for user in constant_users} <= _LOOPS | _SLICES
+            unfolded_weights |= {} if is_folded else {name: to_array(variable)}
             continue
         weights[name] = to_array(variable)
         new_names[node.name] = name
@@ -73,7 +72,7 @@ def replace_by_inputs(
     for node in graph.node:
         node.input[:] = [_rename_input(name, new_names) for name in node.input]
         node.attr.pop("_class", None)  # a colocation constraint that names a constant
-    return weights, unfolded | weights
+    return weights, unfolded_weights | weights
 
 
 def _find_consumers(graph: tf.compat.v1.GraphDef, names: Collection[str]) -> dict[str, list[Any]]:
@@ -94,13 +93,14 @@ def _find_consumers(graph: tf.compat.v1.GraphDef, names: Collection[str]) -> dic
     return {name: list(search(name)) for name in names}
 
 
-def _find_called_function(node: Any) -> str | None:
-    return node.attr["f"].func.name if "f" in node.attr else None
+def _allows_input(consumer: Any, attention_functions: Collection[str]) -> bool:
+    calls_attention = "f" in consumer.attr and consumer.attr["f"].func.name in attention_functions
+    return consumer.op in _WEIGHT_OPS or calls_attention
 
 
 def _rename_input(name: str, new_names: Mapping[str, str]) -> str:
-    control, stem = name[: len(name) - len(name.lstrip("^"))], name.lstrip("^").partition(":")[0]
-    return control + new_names[stem] if stem in new_names else name
+    control_prefix, stem = name[: len(name) - len(name.lstrip("^"))], name.lstrip("^").partition(":")[0]
+    return control_prefix + new_names[stem] if stem in new_names else name
 
 
 def _choose_name(variable: tf.Variable, constant: str, used_names: Collection[str]) -> str:

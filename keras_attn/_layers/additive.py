@@ -109,7 +109,7 @@ class AdditiveAttention(AttentionPooling):
             return Scoring(None, self._score_with_layer, {"queries": queries, "keys": keys})
         # An exporter's lowering divides into blocks itself; a loop of this layer inside of it would be slower.
         block_size = self.query_block_size if current_evaluator() is None else None
-        return additive_scoring(queries, keys, self._w_v_kernel(), block_size, call.band)
+        return make_additive_scoring(queries, keys, self._w_v_kernel(), block_size, call.band)
 
     def _project_queries(self, queries: Tensor) -> Tensor:
         projected = apply_dense(self.W_q, queries)
@@ -149,7 +149,7 @@ class AdditiveAttention(AttentionPooling):
         }
 
 
-def additive_scoring(
+def make_additive_scoring(
     queries: Tensor, keys: Tensor, w_v: Tensor, block_size: BlockSize = None, band: BandMask = UNBOUNDED
 ) -> Scoring:
     """Return the scoring `w_v^T tanh(q + k)` of projected queries `B + (Tq, U)`, keys `B + (Tk, U)`, `w_v` (U, 1)."""

@@ -9,7 +9,7 @@ from .._pooling.attention_call import AttentionCall
 from .._pooling.attention_pooling import AttentionPooling
 from .._pooling.scoring import Scoring
 from .._types import Tensor
-from .dot_product import dot_product_scoring
+from .dot_product import make_dot_product_scoring
 
 
 @keras.saving.register_keras_serializable(package="keras_attn")
@@ -72,7 +72,7 @@ class BilinearAttention(AttentionPooling):
         return self._sizes[0]
 
     def _scoring(self, call: AttentionCall) -> Scoring:
-        return dot_product_scoring(*self._project_inputs(call))
+        return make_dot_product_scoring(*self._project_inputs(call))
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), **kernel_config(self)}

@@ -13,7 +13,7 @@ from .._pooling.attention_pooling import AttentionPooling
 from .._pooling.scoring import Scoring
 from .._shapes import dtype_of
 from .._types import Tensor
-from .dot_product import dot_product_scoring
+from .dot_product import make_dot_product_scoring
 
 
 @keras.saving.register_keras_serializable(package="keras_attn")
@@ -42,7 +42,7 @@ class CosineAttention(AttentionPooling):
     Source: Graves, Wayne and Danihelka 2014, equations 5 and 6, with `1/T` for the key strength.
     """
 
-    _same_size_reason = "the score is an angle"
+    _equal_sizes_reason = "the score is an angle"
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class CosineAttention(AttentionPooling):
         return normalize_vectors(queries) * ops.cast(ops.exp(-self.log_temperature), dtype_of(queries))
 
     def _scoring(self, call: AttentionCall) -> Scoring:
-        return dot_product_scoring(*self._project_inputs(call))
+        return make_dot_product_scoring(*self._project_inputs(call))
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "temperature": self.temperature}

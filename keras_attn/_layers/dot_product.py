@@ -33,10 +33,10 @@ class DotProductAttention(AttentionPooling):
         >>> layer = DotProductAttention(dropout=0.5)
         >>> output, weights = layer(queries, keys, values, use_causal_mask=True, return_attention_scores=True)
 
-    Source: Vaswani et al. 2017, equation 1; there a single mask is added to the scores.
+    Source: Vaswani et al. 2017, equation 1.
     """
 
-    _same_size_reason = "the score is a dot product"
+    _equal_sizes_reason = "the score is a dot product"
 
     def __init__(
         self, dropout: float = 0.0, *, scale: float | None = None, seed: int | None = None, **kwargs: Any
@@ -49,16 +49,16 @@ class DotProductAttention(AttentionPooling):
         scale, size, heads = self.scale, queries.shape[-1], call.heads or Heads()
         if scale is None and size is not None:
             scale = (size // heads.num_query_heads) ** -0.5
-        return dot_product_scoring(queries, keys, scale)
+        return make_dot_product_scoring(queries, keys, scale)
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "scale": self.scale}
 
 
-def dot_product_scoring(queries: Tensor, keys: Tensor, scale: float | None = 1.0) -> Scoring:
-    """Return the scoring `scale q.k` of queries `B + (Tq, D)` and keys `B + (Tk, D)`; None for `1/sqrt(D)`."""
+def make_dot_product_scoring(queries: Tensor, keys: Tensor, scale: float | None = 1.0) -> Scoring:
+    """Return the scoring `scale q.k` of queries `B + (Tq, D)` and keys `B + (Tk, D)`; scale None is `1/sqrt(D)`."""
     tensors = {"queries": queries, "keys": keys}
     if scale is None:  # D is unknown until the layer runs
-        root = ops.rsqrt(ops.cast(ops.shape(queries)[-1], queries.dtype))
-        return Scoring(None, partial(dot_product_scores, scale=root), tensors)
+        default_scale = ops.rsqrt(ops.cast(ops.shape(queries)[-1], queries.dtype))
+        return Scoring(None, partial(dot_product_scores, scale=default_scale), tensors)
     return Scoring(DOT_PRODUCT, partial(dot_product_scores, scale=scale), tensors, {"scale": scale})

@@ -16,7 +16,7 @@ from .._pooling.composite import current_evaluator
 from .._pooling.scoring import DISTANCE, Scoring
 from .._shapes import at_least_float32
 from .._types import Tensor
-from .dot_product import dot_product_scoring
+from .dot_product import make_dot_product_scoring
 
 
 @keras.saving.register_keras_serializable(package="keras_attn")
@@ -48,7 +48,7 @@ class GaussianAttention(AttentionPooling):
         keys have the same norm, the weights equal those of dot products with scale `1 / h^2`, section 11.3.
     """
 
-    _same_size_reason = "the score is a distance"
+    _equal_sizes_reason = "the score is a distance"
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class GaussianAttention(AttentionPooling):
             name = DISTANCE
         else:
             extended = append_squared_norms(queries, keys, bandwidth, with_query_terms=self.normalizer != SOFTMAX)
-            return dot_product_scoring(*extended)
+            return make_dot_product_scoring(*extended)
         return Scoring(name, gaussian_scores, {"queries": queries, "keys": keys, "bandwidth": bandwidth})
 
     def _zero_masked_inputs(self, call: AttentionCall, mask: Tensor | None) -> AttentionCall:

@@ -17,7 +17,7 @@ from .._pooling.attention_pooling import AttentionPooling
 from .._pooling.scoring import Scoring
 from .._shapes import as_tensor, dtype_of, merge_shapes, shape_of, shapes_agree
 from .._types import Shape, Tensor
-from .additive import additive_scoring
+from .additive import make_additive_scoring
 
 
 @keras.saving.register_keras_serializable(package="keras_attn")
@@ -152,7 +152,7 @@ class LocationSensitiveAttention(AttentionPooling):
         keys = keys + ops.squeeze(features, -3)
         if not is_plain_matmul(self.w_v):
             return Scoring(None, partial(additive_scores, apply_w_v=self.w_v), {"queries": queries, "keys": keys})
-        return additive_scoring(queries, keys, ops.cast(self.w_v.kernel, self.w_v.compute_dtype))
+        return make_additive_scoring(queries, keys, ops.cast(self.w_v.kernel, self.w_v.compute_dtype))
 
     def _scoring_by_methods(self, call: AttentionCall) -> Scoring:
         """Add the features to the projected keys of a subclass; a subclass that overrides `score` gets no features."""

@@ -20,7 +20,7 @@ class ScoringLayer(AttentionLayer):
     user defines `score`, or `project_keys` and `score_projected`.
     """
 
-    _same_size_reason: str | None = None  # for the error message if Dq and Dk must be equal
+    _equal_sizes_reason: str | None = None  # why Dq and Dk must be equal, for the error message; None if they need not
     _kernel_names: tuple[str, str] | None = None  # kernels that multiply queries and keys
 
     def __init__(self, **kwargs: Any) -> None:
@@ -37,8 +37,8 @@ class ScoringLayer(AttentionLayer):
     def check_shapes(self, queries_shape: Shape, keys_shape: Shape, values_shape: Shape) -> None:
         """Raise ValueError unless the shapes `B + (T, D)` fit each other and the kernels; subclasses may add rules."""
         check_pooling_shapes(queries_shape, keys_shape, values_shape)
-        if self._same_size_reason is not None:
-            check_same_size(self._same_size_reason, queries_shape, keys_shape)
+        if self._equal_sizes_reason is not None:
+            check_same_size(self._equal_sizes_reason, queries_shape, keys_shape)
         if self._kernel_names is not None:
             check_last_axis("queries", queries_shape, self._kernel_names[0], self._sizes[0])
             check_last_axis("keys", keys_shape, self._kernel_names[1], self._sizes[1])
@@ -63,7 +63,7 @@ class ScoringLayer(AttentionLayer):
 
     def projected_size(self, queries_size: int | None) -> int | None:
         """Return the size of projected keys for queries of size Dq; None if it is unknown or arbitrary."""
-        return None if self._same_size_reason is None else queries_size
+        return None if self._equal_sizes_reason is None else queries_size
 
     def _scoring(self, call: AttentionCall) -> Scoring:
         """Return the scoring function of a call, whose masked queries and keys may be arbitrary.

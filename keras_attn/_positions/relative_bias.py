@@ -18,32 +18,34 @@ class RelativePositionBias(PositionBias):
 
     `bias[h, i, j] = embeddings[bucket(j - i), h]`. Let `N` be the number of buckets for one direction, `E = N // 2` and
     `M = max_distance`. The first `E` buckets hold one distance `d` each. The other buckets hold ranges that grow by a
-    constant ratio, and the last bucket holds all distances from about `M` on:
+    constant ratio. The last range has no end: it begins at 91 for the default arguments, and at `M` at the latest.
 
     `bucket(d) = d` for `d < E`, `min(E + floor((N - E) log(d / E) / log(M / E)), N - 1)` for `d >= E`
 
     With `bidirectional`, `N = num_buckets // 2`: the first N buckets are for keys up to the query's own position, the
-    next N for keys after it. Without, `N = num_buckets`, and all keys after the query are in bucket 0, for use with a
-    causal mask.
+    others for later keys. Without, `N = num_buckets`, and all later keys are in bucket 0; use a causal mask then.
 
     Args:
         num_heads: H, the number of heads.
         num_buckets: The number of buckets.
-        max_distance: M, above E. All keys at this distance or a larger one get the same bias.
+        max_distance: M, above E. All keys of one direction at this distance or a larger one get the same bias.
         bidirectional: True for separate buckets for keys after the query.
         embeddings_initializer: Initializer of the biases, (num_buckets, H).
         **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
 
-    Call arguments, Returns, Raises: those of `LinearBias`.
+    Call arguments, Returns: those of `LinearBias`.
+
+    Raises:
+        TypeError: If an argument has a wrong type.
+        ValueError: If a number is not positive, N is below 2, M is not above E, or for the reasons of `LinearBias`.
 
     Masking:
         Implicit masks of the inputs are ignored, and the biases have none.
 
     Numerics:
-        The first distance of each bucket is computed in integers, from `d^(N-E) >= M^k E^(N-E-k)` for bucket `E + k`,
-        so rounding cannot put a distance into the wrong bucket. The authors' code computes logarithms in float32. It
-        gives the same buckets with T5's sizes. With other sizes, such as 36 buckets for one direction and M=392, it is
-        off by one at a boundary that is an integer.
+        Exact: the first distance of each bucket is computed in integers. The authors' code computes logarithms in
+        float32. With T5's sizes it gives the same buckets. With other sizes, such as N=36 and M=392, rounding puts a
+        distance that begins a bucket into the bucket before.
 
     Example:
         >>> position_bias = RelativePositionBias(num_heads=4)
@@ -67,21 +69,20 @@ class RelativePositionBias(PositionBias):
         self.max_distance = check_positive_integer("max_distance", max_distance)
         self.bidirectional = check_flag("bidirectional", bidirectional)
         self.embeddings_initializer = keras.initializers.get(embeddings_initializer)
-        if self._direction_buckets < 2:
+        if self._num_direction_buckets < 2:
             raise ValueError(
-                "`num_buckets` must be at least 2 for each direction that has buckets. "
+                "`num_buckets` must be at least 2, or at least 4 with `bidirectional`. "
                 f"Received: num_buckets={num_buckets}, bidirectional={bidirectional}."
             )
-        if self.max_distance <= self._direction_buckets // 2:
+        if self.max_distance <= self._num_direction_buckets // 2:
             raise ValueError(
-                "`max_distance` must be above the number of buckets that hold one distance each, here "
-                f"{self._direction_buckets // 2}. Received: max_distance={max_distance}, num_buckets={num_buckets}, "
-                f"bidirectional={bidirectional}."
+                f"`max_distance` must be above {self._num_direction_buckets // 2}: smaller distances have own buckets. "
+                f"Received: max_distance={max_distance}, num_buckets={num_buckets}, bidirectional={bidirectional}."
             )
-        self._bucket_starts = np.array(compute_bucket_starts(self._direction_buckets, self.max_distance), "int32")
+        self._bucket_starts = np.array(compute_bucket_starts(self._num_direction_buckets, self.max_distance), "int32")
 
     @property
-    def _direction_buckets(self) -> int:
+    def _num_direction_buckets(self) -> int:
         return self.num_buckets // 2 if self.bidirectional else self.num_buckets
 
     def build(self, queries_shape: Any = None) -> None:
@@ -94,7 +95,7 @@ class RelativePositionBias(PositionBias):
         is_reached = ops.greater_equal(ops.expand_dims(distances, -1), ops.convert_to_tensor(self._bucket_starts))
         buckets = ops.sum(ops.cast(is_reached, "int32"), axis=-1)
         if self.bidirectional:
-            buckets = ops.where(relative_positions > 0, buckets + self._direction_buckets, buckets)
+            buckets = ops.where(relative_positions > 0, buckets + self._num_direction_buckets, buckets)
         return ops.take(ops.cast(self.embeddings, self.compute_dtype), buckets, axis=0)
 
     def get_config(self) -> dict[str, Any]:
@@ -107,14 +108,14 @@ class RelativePositionBias(PositionBias):
         }
 
 
-def compute_bucket_starts(num_buckets: int, max_distance: int) -> list[int]:
-    """Return the smallest distance of buckets 1 to N - 1 of one direction, for N buckets and `M = max_distance`."""
-    num_exact = num_buckets // 2
-    num_wide = num_buckets - num_exact
-    # (N - E) log(d/E) / log(M/E) >= k is equivalent to (d/E)^(N-E) >= (M/E)^k, since M > E, and to an inequality of
-    # integers after multiplication by E^(N-E).
-    powers = (max_distance**step * num_exact ** (num_wide - step) for step in range(1, num_wide))
-    return [*range(1, num_exact + 1), *(_ceil_root(num_wide, power) for power in powers)]
+def compute_bucket_starts(num_direction_buckets: int, max_distance: int) -> list[int]:
+    """Return the first distance of buckets 1 to N - 1 of one direction: N, E and M as in `RelativePositionBias`."""
+    num_distance_buckets = num_direction_buckets // 2
+    num_range_buckets = num_direction_buckets - num_distance_buckets
+    # Bucket E + k begins at the smallest d with (N - E) log(d/E) / log(M/E) >= k. As M > E, this is (d/E)^(N-E) >=
+    # (M/E)^k. Multiplied by E^(N-E), it is an inequality of integers: d^(N-E) >= M^k E^(N-E-k).
+    powers = (max_distance**k * num_distance_buckets ** (num_range_buckets - k) for k in range(1, num_range_buckets))
+    return [*range(1, num_distance_buckets + 1), *(_ceil_root(num_range_buckets, power) for power in powers)]
 
 
 def _ceil_root(exponent: int, power: int) -> int:

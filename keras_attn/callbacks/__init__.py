@@ -38,8 +38,8 @@ class AttentionLogger(keras.callbacks.Callback):
         every: `"epoch"`, or a number of batches.
         max_examples: Largest number of examples to use. A model with a fixed batch size needs that number.
         max_heads: Largest number of heads to draw of each example.
-        labels: Tokens for the axes, as a dict from the name of an integer input, `(B, T)`, to a list of tokens in the
-            order of their ids, or a dict from id to token. An axis gets the tokens of the only input of its length.
+        labels: Dict from the name of an integer input `(B, T)`, or any name if there is one input, to its tokens: a
+            list in the order of ids, or a dict by id. An axis gets the tokens of the only input of its length.
         format: `"tensorboard"`, `"png"`, or None: TensorBoard if Keras runs on TensorFlow, PNG files if not.
 
     Raises:

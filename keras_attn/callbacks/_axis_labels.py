@@ -7,18 +7,18 @@ import keras
 from keras import ops
 
 Vocabulary = Sequence[str] | Mapping[int, str]
-Tokens = list[list[str]]  # one list per example
-# Legible on the axis of a map: 48 tokens of `_heatmap_grid.INCHES_PER_TOKEN` just exceed `_heatmap_grid.MAX_INCHES`.
+TokenRows = list[list[str]]  # tokens of one model input, by example and position
+# `MAX_INCHES` in `_heatmap_grid.py` is the space of 46 tokens. With 48, a token has hardly less space, and is legible.
 MAX_TOKENS, MAX_CHARACTERS = 48, 12
 
 
-def look_up_tokens(model: Any, inputs: Any, labels: Mapping[str, Vocabulary]) -> list[Tokens]:
-    """Return the tokens of each input (B, T) that has a vocabulary. An id without a token becomes its number."""
+def look_up_tokens(model: Any, inputs: Any, vocabularies: Mapping[str, Vocabulary]) -> list[TokenRows]:
+    """Return the tokens of each input (B, T) with a vocabulary; an id that is not in it becomes decimal digits."""
     if not isinstance(inputs, Mapping):
-        declared = keras.tree.flatten(getattr(model, "inputs", None) or [])
-        inputs = {declared[i].name if declared else i: array for i, array in enumerate(keras.tree.flatten(inputs))}
-    tokens = []
-    for name, vocabulary in labels.items():
+        names = [x.name for x in keras.tree.flatten(getattr(model, "inputs", None) or [])]
+        inputs = {names[i] if names else i: array for i, array in enumerate(keras.tree.flatten(inputs))}
+    all_rows = []
+    for name, vocabulary in vocabularies.items():
         array = next(iter(inputs.values())) if len(inputs) == 1 else inputs.get(name)
         if array is None or len(array.shape) != 2 or "int" not in str(array.dtype):
             shapes = {key: tuple(value.shape) for key, value in inputs.items()}
@@ -26,11 +26,11 @@ def look_up_tokens(model: Any, inputs: Any, labels: Mapping[str, Vocabulary]) ->
         token_by_id = vocabulary if isinstance(vocabulary, Mapping) else dict(enumerate(vocabulary))
         ids = ops.convert_to_numpy(array).astype(int).tolist()
         # Escape dollars: matplotlib renders text between two dollars as a formula.
-        tokens.append([[str(token_by_id.get(i, i))[:MAX_CHARACTERS].replace("$", r"\$") for i in row] for row in ids])
-    return tokens
+        all_rows.append([[str(token_by_id.get(i, i))[:MAX_CHARACTERS].replace("$", r"\$") for i in row] for row in ids])
+    return all_rows
 
 
-def find_axis_tokens(inputs: list[Tokens], num_examples: int, size: int) -> Tokens | None:
-    """Return the tokens of the only input with `size` positions; None if several match or the axis is too long."""
-    matches = [tokens for tokens in inputs if len(tokens) == num_examples and len(tokens[0]) == size]
-    return matches[0] if len(matches) == 1 and size <= MAX_TOKENS else None
+def find_axis_tokens(all_rows: list[TokenRows], num_examples: int, axis_size: int) -> TokenRows | None:
+    """Return the rows of the only input of shape (num_examples, axis_size), up to `MAX_TOKENS`; None without one."""
+    matches = [rows for rows in all_rows if len(rows) == num_examples and len(rows[0]) == axis_size]
+    return matches[0] if len(matches) == 1 and axis_size <= MAX_TOKENS else None

@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 
 from .._heatmaps import import_figure_class
-from ._axis_labels import Tokens
+from ._axis_labels import TokenRows
 
 MIN_INCHES, MAX_INCHES = 2.4, 6.0  # of a map along one axis
 # At 100 dots per inch a token has 13 pixels, so labels of 6 points do not overlap. A cell has 4, and is not blurred.
 INCHES_PER_TOKEN, INCHES_PER_CELL = 0.13, 0.04
 
 
-def draw_heatmaps(weights: Any, title: str, queries: Tokens | None, keys: Tokens | None) -> bytes:
+def draw_heatmaps(weights: Any, title: str, queries: TokenRows | None, keys: TokenRows | None) -> bytes:
     """Draw weights `(B, H, Tq, Tk)` as a PNG file. Zeros are striped grey; NaN and infinity are black."""
     from matplotlib import colormaps
 
@@ -46,5 +46,5 @@ def draw_heatmaps(weights: Any, title: str, queries: Tokens | None, keys: Tokens
     return file.getvalue()
 
 
-def _inches(size: int, tokens: Tokens | None) -> float:
+def _inches(size: int, tokens: TokenRows | None) -> float:
     return min(max(MIN_INCHES, (INCHES_PER_TOKEN if tokens else INCHES_PER_CELL) * size), MAX_INCHES)

@@ -5,13 +5,14 @@ trained layers. The decoding model contains both models and copies no weights.
 
 Tensors are connected by name. An input of the step is:
 
-    `token`             integers (B,): the last token, at first `start`
-    a value of `state`  at first the encoder's output or input of this name; without one zeros, with size 0 on dynamic
-                        axes: an empty cache. After a step, the step's output that the key in `state` names
-    `position`          integers (B,): the index of the step, from 0; if no other source has this name
-    any other           the encoder's output or input of this name: the same at every step
+    `token`             integers (B,): the token of the previous step; at the first step `start`
+    a value of `state`  the output of the previous step that is its key in `state`. At the first step it is the
+                        encoder's output or input of this name or, if the encoder has none, zeros: dynamic axes then
+                        have size 0, as in an empty cache
+    any other name      the encoder's output or input of this name, the same at every step
+    `position`          if the encoder has no output or input `position`, integers (B,): the index of the step, from 0
 
-Dropout is off, whatever `training` is. Implicit Keras masks end at the encoder: return valid lengths as an output.
+Dropout is always off. The step gets no implicit Keras masks; the encoder can return valid lengths as an output.
 """
 
 from collections.abc import Mapping, Sequence
@@ -42,8 +43,8 @@ def greedy(
     """Create a model that selects the most likely token at each step, until each row has ended.
 
     Of equal logits the first is selected. Once more than half of the rows have ended, the ended rows are no longer
-    computed. On JAX and with `jit_compile=True`, where shapes are static, and if the inputs of the step have a fixed
-    batch size, all rows are computed until the last has ended.
+    computed. There are three exceptions: on JAX, with `jit_compile=True`, or if the inputs of the step have a fixed
+    batch size, shapes must not change, and all rows are computed until the last row has ended.
 
     Args:
         encoder: A functional model with a dict of outputs. Its inputs are the inputs of the decoding model.
@@ -58,9 +59,9 @@ def greedy(
         name: Name of the model.
 
     Returns:
-        A model with a dict of outputs: `"tokens"`, int32 (B, L), with `end` after the end of a row, or 0 if there is no
-        `end`; `"lengths"`, int32 (B,), which count the end; `"scores"`, float32 (B,), the sum of the log-probabilities
-        of a row's tokens; and (B, L, ...) for each of `outputs`, with zeros after the end.
+        A model with a dict of outputs: `"tokens"`, int32 (B, L), filled with `end` after the first `end` of a row;
+        `"lengths"`, int32 (B,), numbers of tokens up to and including the first `end`; `"scores"`, float32 (B,), sums
+        of the log-probabilities of these tokens; and (B, L, ...) for each of `outputs`, with zeros after the end.
 
     Numerics:
         Scores are computed in float32 at least. A row with NaN among its logits has the score NaN, and its tokens
@@ -101,21 +102,20 @@ def beam(
     The score of a sequence is the sum of its log-probabilities, divided by `((5 + length) / 6) ** length_penalty`. At
     each step every sequence of the beam is continued with every token, and the continuations are sorted by their sums:
 
-    - Those that end and are among the first W are finished. Of all finished sequences, the K with the best scores are
-      kept.
-    - The first W that do not end are the beam of the next step.
+    - Of the first W continuations, those with the token `end` are finished. Of all finished sequences, the K with the
+      best scores are kept.
+    - Of all continuations, the first W without the token `end` are the beam of the next step.
 
     After L steps, the sequences in the beam count as finished too. A row stops earlier if it has K finished sequences
-    and no sequence in the beam can still score above the last of them, whatever its final length. So a row never ends
-    too early. Of equal sequences the first is taken. With width 1 and no penalty it equals `greedy`; with width V^L it
-    finds the best of all sequences.
+    and no continuation of the beam can get a higher score than the worst of the K. Of equal sequences the first is
+    taken. With width 1 and no penalty the result is that of `greedy`; with width V^L it is the best of all sequences.
 
-    The step is called with `B W` rows: what it reads is repeated for each sequence of the beam. If its inputs have a
-    fixed batch size, that must be W times the encoder's.
+    The step is called with `B W` rows: its inputs are repeated for each sequence of the beam. If they have a fixed
+    batch size, this size must be W times that of the encoder.
 
     Args:
         encoder: As in `greedy`.
-        step: As in `greedy`, with V known.
+        step: As in `greedy`. The size V of its logits (B, V), the number of tokens, must be static.
         state: As in `greedy`.
         start: As in `greedy`.
         end: As in `greedy`.

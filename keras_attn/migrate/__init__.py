@@ -20,7 +20,7 @@ from .._recurrent.cell import AttentionCell
 from .._recurrent.rnn import AttentionRNN
 from ._cell_layouts import attention_cell_layouts, check_input_size, check_no_further_layers
 from ._layer_sizes import INFERRED_AXES, INPUT_AXES, MatchedEntry, check_shape, infer_sizes
-from ._layouts import Array, Entry, Layout, additive_layouts, bilinear_layouts, dot_product_layouts
+from ._layouts import Array, Layout, LayoutEntry, additive_layouts, bilinear_layouts, dot_product_layouts
 from ._multi_head_layouts import multi_head_layouts
 from ._state_dict import format_names, select_entries_under_prefix, to_array
 
@@ -114,7 +114,7 @@ def _get_layouts(layer: Any, source: str) -> tuple[Layout, ...]:
     return layouts
 
 
-def _choose_layout(layouts: tuple[Layout, ...], values: Mapping[str, Any]) -> tuple[Layout, dict[Entry, str]]:
+def _choose_layout(layouts: tuple[Layout, ...], values: Mapping[str, Any]) -> tuple[Layout, dict[LayoutEntry, str]]:
     """Return the first of the layouts with the most entries in a state, and the names of these entries in the state."""
     # A framework may have several such layers. If entries are missing, the message names the closest of them.
     matches = []
@@ -125,7 +125,7 @@ def _choose_layout(layouts: tuple[Layout, ...], values: Mapping[str, Any]) -> tu
 
 
 def _check_names(
-    layout: Layout, keys: Mapping[Entry, str], values: Mapping[str, tuple[str, Any]], source: str, strict: bool
+    layout: Layout, keys: Mapping[LayoutEntry, str], values: Mapping[str, tuple[str, Any]], source: str, strict: bool
 ) -> None:
     missing = [entry.names[0] for entry in layout.entries if not entry.optional and entry not in keys]
     if missing:

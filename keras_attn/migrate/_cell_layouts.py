@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .._layers.additive import AdditiveAttention
-from ._layouts import Array, Entry, Layout, Sizes, Weights, make_entry, make_kernel_entry
+from ._layouts import Array, Layout, LayoutEntry, Sizes, Weights, make_entry, make_kernel_entry
 from ._state_dict import format_names
 
 
@@ -94,7 +94,7 @@ def check_input_size(sizes: Sizes) -> None:
         )
 
 
-def _make_torch_entries(index: int, path: str) -> tuple[Entry, ...]:
+def _make_torch_entries(index: int, path: str) -> tuple[LayoutEntry, ...]:
     size, size_in = f"H{index}", f"H{index - 1}" if index else "X"
     prefixes = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
     kernel, recurrent_kernel, input_bias, recurrent_bias = (f"rnn.{prefix}_l{index}" for prefix in prefixes)
@@ -113,7 +113,7 @@ def _reorder_torch_gates(array: Array) -> Array:
     return np.concatenate([update, reset, new]).T
 
 
-def _make_tensorflow_entries(index: int, path: str) -> tuple[Entry, ...]:
+def _make_tensorflow_entries(index: int, path: str) -> tuple[LayoutEntry, ...]:
     size, size_in = f"H{index}", f"H{index - 1}" if index else "X"
     # In a checkpoint the names of stacked cells have an index; the name of a single cell has none.
     single = "" if index else " rnn.cell."

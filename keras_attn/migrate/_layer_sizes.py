@@ -10,7 +10,7 @@ from .._layers.multi_head import MultiHeadAttention
 from .._recurrent.cell import AttentionCell
 from .._shapes import shapes_agree
 from ._cell_layouts import get_recurrent_sizes
-from ._layouts import Array, Entry, Layout
+from ._layouts import Array, Layout, LayoutEntry
 
 INPUT_AXES = ("Dq", "Dk", "Dv")
 INFERRED_AXES = (*INPUT_AXES, "M", "X")  # sizes from the state until the layer is built
@@ -19,7 +19,7 @@ INFERRED_AXES = (*INPUT_AXES, "M", "X")  # sizes from the state until the layer 
 class MatchedEntry(NamedTuple):
     """Entry of a layout, with its name and array in a state."""
 
-    entry: Entry
+    entry: LayoutEntry
     name: str
     array: Array
 
@@ -32,7 +32,7 @@ def infer_sizes(layer: Any, layout: Layout, matches: list[MatchedEntry]) -> dict
             axes = zip(match.entry.axes, match.array.shape, strict=True)
             sizes.update({axis: size for axis, size in axes if axis in INFERRED_AXES})
     sizes.update(_get_layer_sizes(layer, sizes.get("Dq")))
-    tied = {axis: _compute_size(axis, sizes) for axis in layout.equal}
+    tied = {axis: _compute_size(axis, sizes) for axis in layout.equal_axes}
     values = {size for size in tied.values() if size is not None}
     if len(values) > 1:
         received = ", ".join(f"{axis}={size}" for axis, size in tied.items())

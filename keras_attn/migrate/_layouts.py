@@ -16,8 +16,8 @@ Sizes = Mapping[str, int]
 
 
 @dataclass(frozen=True)
-class Entry:
-    """One array of a state, and the variables it becomes."""
+class LayoutEntry:
+    """Names and axes of one array of a state, and its conversion to variables."""
 
     names: tuple[str, ...]  # alternatives, the usual name first
     axes: tuple[str, ...]  # a name or number per axis; `H*K` is a product
@@ -31,8 +31,8 @@ class Layout:
     """Arrays of one layer class of a framework."""
 
     origin: str  # name of the layer class, for messages
-    entries: tuple[Entry, ...]
-    equal: tuple[str, ...] = ()  # axes that are always equal in the source, but not in our layer
+    entries: tuple[LayoutEntry, ...]
+    equal_axes: tuple[str, ...] = ()  # axes that are always equal in the source, but not in our layer
     # Post-processes the converted weights: adds constant weights, and combines several entries into one weight.
     finalize: Callable[[Weights, Sizes], Weights] = lambda weights, sizes: weights
 
@@ -49,9 +49,9 @@ class Layout:
 
 def make_entry(
     names: str, axes: str, targets: str, convert: Callable[[Array], Array] = np.asarray, *, optional: bool = False
-) -> Entry:
+) -> LayoutEntry:
     """Create an entry from space-separated names, axes and variables."""
-    return Entry(tuple(names.split()), tuple(axes.split()), tuple(targets.split()), convert, optional)
+    return LayoutEntry(tuple(names.split()), tuple(axes.split()), tuple(targets.split()), convert, optional)
 
 
 # Names of the kernel of a dense layer; `_kernel` is the attribute in checkpoints of Keras 3. Kernels are (out, in) in
@@ -61,7 +61,7 @@ _KERNEL_NAMES |= {"tensorflow": ("kernel", "_kernel"), "flax": ("kernel",)}
 _OUT_IN_SOURCES = ("torch", "mxnet")
 
 
-def make_kernel_entry(source: str, names: str, target: str, size_in: str, size_out: str) -> Entry:
+def make_kernel_entry(source: str, names: str, target: str, size_in: str, size_out: str) -> LayoutEntry:
     """Create an entry for the kernel of a dense layer from `size_in` to `size_out`, our sublayer `target`."""
     kernels = " ".join(f"{name}.{kernel}" for name in names.split() for kernel in _KERNEL_NAMES[source])
     if source in _OUT_IN_SOURCES:
@@ -122,7 +122,7 @@ def _add_default_scale(weights: Weights, sizes: Sizes) -> Weights:
 
 def _finalize_keras_additive(weights: Weights, sizes: Sizes) -> Weights:
     """Express `sum(scale tanh(q + k))` with identity projections (U, U) and `scale` (U,) as w_v."""
-    # Keras's layer has no projections, so it needs queries and keys of size U: `equal` in its layout checks this.
+    # Keras's layer has no projections, so it needs queries and keys of size U: `equal_axes` in its layout checks this.
     identity, ones = np.eye(sizes["U"], dtype="float32"), np.ones((sizes["U"], 1), "float32")
     # `weights` last: with a scale it has its own `w_v.kernel`.
     return {"W_q.kernel": identity, "W_k.kernel": identity, "w_v.kernel": ones, **weights}
@@ -162,13 +162,13 @@ _LUONG = Layout(
 _KERAS_ADDITIVE = Layout(
     "keras.layers.AdditiveAttention",
     (make_entry("scale", "U", "w_v.kernel", _to_column, optional=True),),
-    equal=("Dq", "Dk", "U"),
+    equal_axes=("Dq", "Dk", "U"),
     finalize=_finalize_keras_additive,
 )
 _KERAS_CONCAT = Layout(
     'keras.layers.Attention(score_mode="concat")',
     (make_entry("concat_score_weight", "", "concat"), make_entry("scale", "", "scale", optional=True)),
-    equal=("Dq", "Dk", "U"),
+    equal_axes=("Dq", "Dk", "U"),
     finalize=_finalize_keras_concat,
 )
 _KERAS_DOT = Layout(

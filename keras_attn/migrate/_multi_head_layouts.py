@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .._layers.dot_product import DotProductAttention
-from ._layouts import Array, Entry, Layout, Sizes, Weights, make_entry, make_kernel_entry
+from ._layouts import Array, Layout, LayoutEntry, Sizes, Weights, make_entry, make_kernel_entry
 
 _PROJECTIONS = (("W_q", "Dq", "H*K"), ("W_k", "Dk", "G*K"), ("W_v", "Dv", "G*V"), ("W_o", "H*V", "Do"))
 
@@ -25,7 +25,7 @@ def multi_head_layouts(layer: Any, source: str) -> tuple[Layout, ...]:
     if source == "keras":
         layouts = [Layout("keras.layers.MultiHeadAttention", _head_entries("attention_output", "output"))]
     elif source == "tfa":
-        layouts = [Layout("tfa.layers.MultiHeadAttention", _HEADS_FIRST, finalize=_add_zero_biases)]
+        layouts = [Layout("tfa.layers.MultiHeadAttention", _ADDONS_ENTRIES, finalize=_add_zero_biases)]
     else:
         layouts = [Layout("the textbook's MultiHeadAttention", _dense_entries(source, ("W_q", "W_k", "W_v", "W_o")))]
     if source == "torch":
@@ -40,10 +40,10 @@ def multi_head_layouts(layer: Any, source: str) -> tuple[Layout, ...]:
 
 def _drop_biases(layout: Layout) -> Layout:
     entries = tuple(entry for entry in layout.entries if not entry.targets[0].endswith(".bias"))
-    return Layout(layout.origin, entries, layout.equal)
+    return Layout(layout.origin, entries, layout.equal_axes)
 
 
-def _dense_entries(source: str, names: tuple[str, ...]) -> tuple[Entry, ...]:
+def _dense_entries(source: str, names: tuple[str, ...]) -> tuple[LayoutEntry, ...]:
     kernels, biases = [], []
     for name, (target, size_in, size_out) in zip(names, _PROJECTIONS, strict=True):
         kernels.append(make_kernel_entry(source, name, target, size_in, size_out))
@@ -59,21 +59,21 @@ def _join_first_axes(array: Array) -> Array:
     return array.reshape(-1, array.shape[-1])
 
 
-def _join_outer_axes(array: Array) -> Array:
+def _join_first_and_last_axis(array: Array) -> Array:
     return _join_last_axes(np.swapaxes(array, 0, 1))
 
 
-def _head_entries(*output: str) -> tuple[Entry, ...]:
-    """Create entries for kernels with an axis of heads. `output` are alternative names of the output projection."""
+def _head_entries(*output_names: str) -> tuple[LayoutEntry, ...]:
+    """Create entries for kernels with an axis of heads; a state has the output projection under one of the names."""
     return (
         make_entry("query.kernel", "Dq H K", "W_q.kernel", _join_last_axes),
         make_entry("key.kernel", "Dk G K", "W_k.kernel", _join_last_axes),
         make_entry("value.kernel", "Dv G V", "W_v.kernel", _join_last_axes),
-        make_entry(" ".join(f"{name}.kernel" for name in output), "H V Do", "W_o.kernel", _join_first_axes),
+        make_entry(" ".join(f"{name}.kernel" for name in output_names), "H V Do", "W_o.kernel", _join_first_axes),
         make_entry("query.bias", "H K", "W_q.bias", np.ravel),
         make_entry("key.bias", "G K", "W_k.bias", np.ravel),
         make_entry("value.bias", "G V", "W_v.bias", np.ravel),
-        make_entry(" ".join(f"{name}.bias" for name in output), "Do", "W_o.bias"),
+        make_entry(" ".join(f"{name}.bias" for name in output_names), "Do", "W_o.bias"),
     )
 
 
@@ -85,7 +85,7 @@ _TORCH_SHARED = (
 _TORCH_PACKED = Layout(
     "torch.nn.MultiheadAttention",
     (make_entry("in_proj_weight", "3*H*K Dq", "W_q.kernel W_k.kernel W_v.kernel", np.transpose), *_TORCH_SHARED),
-    equal=("Dq", "Dk", "Dv", "H*K", "G*K", "G*V"),
+    equal_axes=("Dq", "Dk", "Dv", "H*K", "G*K", "G*V"),
 )
 _TORCH_SEPARATE = Layout(
     "torch.nn.MultiheadAttention with kdim or vdim",
@@ -95,14 +95,14 @@ _TORCH_SEPARATE = Layout(
         make_entry("v_proj_weight", "G*V Dv", "W_v.kernel", np.transpose),
         *_TORCH_SHARED,
     ),
-    equal=("H*K", "G*K", "G*V"),
+    equal_axes=("H*K", "G*K", "G*V"),
 )
 
 # TensorFlow Addons: the heads come first, and only the output has a bias.
-_HEADS_FIRST = (
-    make_entry("query_kernel", "H Dq K", "W_q.kernel", _join_outer_axes),
-    make_entry("key_kernel", "G Dk K", "W_k.kernel", _join_outer_axes),
-    make_entry("value_kernel", "G Dv V", "W_v.kernel", _join_outer_axes),
+_ADDONS_ENTRIES = (
+    make_entry("query_kernel", "H Dq K", "W_q.kernel", _join_first_and_last_axis),
+    make_entry("key_kernel", "G Dk K", "W_k.kernel", _join_first_and_last_axis),
+    make_entry("value_kernel", "G Dv V", "W_v.kernel", _join_first_and_last_axis),
     make_entry("projection_kernel", "H V Do", "W_o.kernel", _join_first_axes),
     make_entry("projection_bias", "Do", "W_o.bias"),
 )

@@ -14,7 +14,7 @@ from small_bundle import assert_one_line, list_names, read_manifest, run_command
 
 from keras_attn import AdditiveAttention
 from keras_attn_export import load_bundle, verify_bundle
-from keras_attn_export._cli.bundle_text import describe
+from keras_attn_export._cli.bundle_text import describe_bundle
 
 
 def test_export_with_options_prints_json_only(bundle, model_file, samples, tmp_path, succeeds):
@@ -41,7 +41,7 @@ def test_export_process_prints_the_bundle_and_nothing_on_stderr(model_file, tmp_
     assert (result.returncode, result.stderr) == (0, "")
     description, _, last_line = result.stdout.partition("\n\n")
     bundle = load_bundle(tmp_path / "bundle")
-    assert description.splitlines() == describe(bundle)
+    assert description.splitlines() == describe_bundle(bundle)
     assert last_line == f"Exported to {bundle.path}: it matches Keras. 1 of 1 attention layers recognised.\n"
 
 

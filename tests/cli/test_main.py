@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import onnxruntime
 import pytest
 from sigint import enable_interrupts
-from small_bundle import assert_one_line, flip_byte, list_names, run_command, run_python
+from small_bundle import assert_one_line, flip_bit, list_names, run_command, run_python
 
 from keras_attn_export._cli import inspect
 from keras_attn_export._cli.command_helpers import silence_backend
@@ -98,7 +98,7 @@ for command in map(str.split, commands.split("|")):
 
 
 def test_commands_refuse_a_changed_bundle(bundle, fails):
-    flip_byte(bundle / "model.onnx")
+    flip_bit(bundle / "model.onnx")
     for command in (["verify"], ["inspect", "--json"], ["run", "--inputs", "x.npz", "--outputs", "y.npz"], ["bench"]):
         fails(*command, bundle, message=f"error: {bundle / 'model.onnx'} is not the file that was exported")
 

@@ -1,4 +1,6 @@
-"""The example of distributed training, as one process and in a cluster: equal losses, and files of one process.
+"""The example of distributed training, as one process and in a cluster.
+
+The losses of both runs are equal. In the cluster, only one process writes files.
 
 The commands are those of docs/howto/distributed-training.md.
 """
@@ -15,7 +17,7 @@ from distributed_processes import prepare_jax_processes, prepare_tensorflow, pre
 from keras_attn import MultiHeadAttention
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "distributed_training.py"
-CLUSTERS = {"tensorflow": prepare_tensorflow, "jax": prepare_jax_processes, "torch": prepare_torch}
+PREPARE_CLUSTER_BY_BACKEND = {"tensorflow": prepare_tensorflow, "jax": prepare_jax_processes, "torch": prepare_torch}
 LOSS_REPORT = re.compile(r"(\d) processes, (\d) devices: loss ([\d.]+), then ([\d.]+)")
 
 
@@ -26,7 +28,7 @@ def run_example(folder: Path, environments: list[dict[str, str]], *arguments: st
 
 
 @pytest.fixture(scope="module")
-def one_process(tmp_path_factory) -> tuple[Path, str]:
+def one_process_run(tmp_path_factory) -> tuple[Path, str]:
     """Folder and printed output of the example as one process."""
     folder = tmp_path_factory.mktemp("alone")
     (text,) = run_example(folder, [{}], "--quick")
@@ -34,8 +36,8 @@ def one_process(tmp_path_factory) -> tuple[Path, str]:
 
 
 @pytest.mark.slow
-def test_example_as_one_process_trains_saves_and_exports(one_process):
-    folder, text = one_process
+def test_example_as_one_process_trains_saves_and_exports(one_process_run):
+    folder, text = one_process_run
     assert LOSS_REPORT.search(text).groups()[:2] == ("1", "1")
     assert "outputs match" in text
     assert (folder / "0" / "bundle" / "model.onnx").is_file()
@@ -44,8 +46,8 @@ def test_example_as_one_process_trains_saves_and_exports(one_process):
 
 
 @pytest.mark.slow
-def test_example_in_a_cluster_trains_as_one_process_and_writes_once(one_process, tmp_path):
-    texts = run_example(tmp_path, CLUSTERS[BACKEND](2), "--quick")
+def test_example_in_a_cluster_trains_as_one_process_and_writes_once(one_process_run, tmp_path):
+    texts = run_example(tmp_path, PREPARE_CLUSTER_BY_BACKEND[BACKEND](2), "--quick")
     report = LOSS_REPORT.search(texts[0])
     assert report.groups()[:2] == ("2", "2")
     assert not LOSS_REPORT.search(texts[1])
@@ -53,5 +55,7 @@ def test_example_in_a_cluster_trains_as_one_process_and_writes_once(one_process,
     assert not (tmp_path / "1").exists()
     # Each process draws its own dropout, except on JAX.
     tolerance = 1e-4 if BACKEND == "jax" else 0.3
-    losses = [[float(loss) for loss in match.groups()[2:]] for match in (report, LOSS_REPORT.search(one_process[1]))]
+    losses = [
+        [float(loss) for loss in match.groups()[2:]] for match in (report, LOSS_REPORT.search(one_process_run[1]))
+    ]
     np.testing.assert_allclose(*losses, atol=tolerance)

@@ -114,7 +114,7 @@ def find_changed_variables(model):
 def export_shifted_model(source):
     """Return the error of an export of a model whose backends differ by three times the rounding limit."""
     _, reference = build_reference(shifted_models.build_shifted_model(source, 0.0, 3), Options(), lambda _: None)
-    limit = max(float(case.rounding["y"].max()) for case in reference.golden.cases)
+    limit = max(float(case.rounding_limits["y"].max()) for case in reference.golden_cases.cases)
     return describe_export_error(shifted_models.build_shifted_model(source, 3 * limit, 3))
 
 

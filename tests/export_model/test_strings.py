@@ -76,8 +76,8 @@ def test_different_string_output_fails_verification(bundle, tmp_path):
     cases = load_cases(bundle.path / CASES)
     names = cases[0].outputs["name"].copy()
     names[0] = next(name for name in NAMES if name != names[0])
-    limits = {name: limit for name, limit in cases[0].rounding.items() if name != "name"}
-    cases[0] = cases[0]._replace(outputs=cases[0].outputs | {"name": names}, rounding=limits)
+    limits = {name: limit for name, limit in cases[0].rounding_limits.items() if name != "name"}
+    cases[0] = cases[0]._replace(outputs=cases[0].outputs | {"name": names}, rounding_limits=limits)
     save_cases(tmp_path / "bundle" / CASES, cases)
     (tmp_path / "bundle" / MANIFEST).unlink()
     finalize_bundle(tmp_path / "bundle", bundle.entries)

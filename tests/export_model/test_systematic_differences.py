@@ -18,8 +18,10 @@ from keras_attn_export._rounding.reference import build_reference
 def compute_largest_limit(model, samples=None):
     """Return the largest limit of output `y`, with the limits widened for reassociation in every case."""
     signature, reference = build_reference(model, Options(samples=samples), lambda _: None)
-    cases = widen_for_reassociation(signature, reference.golden.cases, {case.name for case in reference.golden.cases})
-    return max(float(case.rounding["y"].max()) for case in cases if case.outputs["y"].size)
+    cases = widen_for_reassociation(
+        signature, reference.golden_cases.cases, {case.name for case in reference.golden_cases.cases}
+    )
+    return max(float(case.rounding_limits["y"].max()) for case in cases if case.outputs["y"].size)
 
 
 @pytest.mark.slow

@@ -9,33 +9,34 @@ from keras_attn_export._format.cases import load_cases
 from keras_attn_export._format.names import Case
 
 
-def floats(*values, dtype="float32"):
+def make_array(*values, dtype="float32"):
     return np.array(values, dtype)
 
 
 def test_stored_rounding_limits_are_upper_bounds(tmp_path):
-    sizes = np.array([[0, 1e-31, 1e-7], [3e-5, 0.5, 700.0]])
-    outputs = {"out": np.ones((2, 3), "float32"), "top": np.ones(2, int)}
-    rounding = {"out": sizes, "top": np.array([True, False])}
-    save_cases(tmp_path / "cases.npz", [Case("base", {}, outputs, rounding)])
+    float_limits = np.array([[0, 1e-31, 1e-7], [3e-5, 0.5, 700.0]])
+    tie_marks = np.array([True, False])  # the limits of an integer output: True if rounding can change the element
+    outputs = {"floats": np.ones((2, 3), "float32"), "integers": np.ones(2, int)}
+    rounding_limits = {"floats": float_limits, "integers": tie_marks}
+    save_cases(tmp_path / "cases.npz", [Case("base", {}, outputs, rounding_limits)])
     (case,) = load_cases(tmp_path / "cases.npz")
-    assert case.rounding["out"][0, 0] == 0
-    ratios = case.rounding["out"].reshape(-1)[1:] / sizes.reshape(-1)[1:]
+    assert case.rounding_limits["floats"][0, 0] == 0
+    ratios = case.rounding_limits["floats"].reshape(-1)[1:] / float_limits.reshape(-1)[1:]
     assert np.all((ratios >= 1 - 1e-12) & (ratios < 1.4143))  # rounded up to a power of sqrt(2)
-    assert case.rounding["top"].tolist() == [True, False]
+    assert case.rounding_limits["integers"].tolist() == [True, False]
 
 
 def test_golden_cases_are_equal_after_saving_and_loading(tmp_path):
     inputs = {
         "flag": np.array([True, False]),
         "long": np.array(2**62),
-        "half": floats(1, np.nan, dtype="float16"),
+        "half": make_array(1, np.nan, dtype="float16"),
         "empty": np.zeros((0, 3), "float32"),
         "by column": np.zeros((2, 3), order="F"),
         "file": np.array([[1]], "int8"),
     }
     names = ("block/attention", "0/inputs/flag", "weights.npy", "Größe, x y", "cases", "")
-    outputs = {name: floats(number) for number, name in enumerate(names)}
+    outputs = {name: make_array(number) for number, name in enumerate(names)}
     cases = [Case(f"case {index} 長さ", {**inputs, "index": np.array(index)}, outputs) for index in range(12)]
     save_cases(tmp_path / "cases.npz", cases)
     loaded_cases = load_cases(tmp_path / "cases.npz")

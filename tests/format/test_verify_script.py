@@ -9,11 +9,11 @@ import sys
 
 import pytest
 from small_bundle import (
-    PACKAGES,
+    UNNEEDED_PACKAGES,
     alter_golden_outputs,
     alter_manifest,
     assert_one_line,
-    flip_byte,
+    flip_bit,
     read_manifest,
     run_python,
 )
@@ -26,7 +26,7 @@ MAX_LINES = 480
 
 
 def run_script(bundle, *arguments):
-    return run_python(bundle / "verify.py", *arguments, cwd=bundle.parent, blocked=PACKAGES)
+    return run_python(bundle / "verify.py", *arguments, cwd=bundle.parent, blocked=UNNEEDED_PACKAGES)
 
 
 def test_script_is_short_and_needs_numpy_and_onnxruntime_only(bundle):
@@ -56,7 +56,7 @@ def change_output(bundle):
 
 
 def damage_cases(bundle):
-    flip_byte(bundle / CASES)
+    flip_bit(bundle / CASES)
     return f"{CASES} is not the file that was exported", BundleError
 
 
@@ -170,7 +170,7 @@ def test_script_ends_quietly_if_its_output_is_closed(bundle):
 
 def test_copied_script_needs_its_bundle(bundle, tmp_path):
     shutil.copy(bundle / "verify.py", tmp_path)
-    result = run_python(tmp_path / "verify.py", cwd=tmp_path, blocked=PACKAGES)
+    result = run_python(tmp_path / "verify.py", cwd=tmp_path, blocked=UNNEEDED_PACKAGES)
     assert result.returncode == 1
     assert "cannot read manifest.json" in result.stderr
     assert_one_line(result.stderr)

@@ -76,7 +76,7 @@ def test_sizes_that_keras_refuses_are_reported():
 
 
 def test_models_of_long_inputs_have_long_cases():
-    x = build_sequence_input(size=2)
+    x = build_sequence_input(num_features=2)
     cases = generate_cases(keras.Model(x, layers.Cropping1D(500)(x))).cases
     assert 1024 in {case.inputs["x"].shape[1] for case in cases}
 

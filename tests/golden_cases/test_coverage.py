@@ -1,4 +1,4 @@
-"""Coverage of golden cases: outputs that depend on each input, outputs that vary, and shares of rounding."""
+"""Coverage of golden cases: outputs that depend on each input, outputs that vary, and relative rounding."""
 
 import keras
 import numpy as np
@@ -7,23 +7,23 @@ from export_models import build_additive
 from keras import layers, ops
 
 from keras_attn_export._format.names import Case
-from keras_attn_export._golden_cases.coverage import compute_rounding_share, is_varied_by_cases
+from keras_attn_export._golden_cases.coverage import compute_relative_rounding, varies_beyond_limits
 from keras_attn_export._options import Options
 from keras_attn_export._rounding.reference import build_reference
 
 
 def measure_coverage(model, samples=None):
-    return build_reference(model, Options(samples=samples), lambda name: None)[1].golden.coverage
+    return build_reference(model, Options(samples=samples), lambda name: None)[1].golden_cases.coverage
 
 
 @pytest.mark.slow
 def test_coverage_lists_outputs_that_depend_on_each_input():
     coverage = measure_coverage(build_additive())
-    moves = {name: entry["moves"] for name, entry in coverage["inputs"].items()}
-    assert moves == {name: ["attention"] for name in ("queries", "keys", "values", "valid_lens")}
+    dependent_outputs = {name: entry["moves"] for name, entry in coverage["inputs"].items()}
+    assert dependent_outputs == {name: ["attention"] for name in ("queries", "keys", "values", "valid_lens")}
     assert coverage["outputs"]["attention"]["varies"] is True
     assert 1e-7 < coverage["outputs"]["attention"]["rounding"] < 1e-4
-    assert coverage["refused"] == 0
+    assert coverage["refused"] == 0, "Keras ran all cases"
     assert coverage["cases"] > 10
     assert {1, 2} < {*coverage["axes"]["batch"]}
     assert len(coverage["axes"]["queries_length"]) >= 3
@@ -31,35 +31,36 @@ def test_coverage_lists_outputs_that_depend_on_each_input():
 
 def test_coverage_reports_inputs_and_outputs_without_effect():
     x, y = keras.Input((4,), name="x"), keras.Input((4,), name="y")
-    ids = keras.Input((None,), dtype="int32", name="ids")
+    word = keras.Input((None,), dtype="int32", name="word")
     outputs = {
         "x": layers.Dense(3)(x),
         "constant": layers.Dense(2, kernel_initializer="zeros", bias_initializer="ones")(x + y),
-        "ids": layers.Embedding(9, 2)(ids),
+        "word": layers.Embedding(9, 2)(word),
     }
-    coverage = measure_coverage(keras.Model([x, y, ids], outputs))
-    floats = {"values": {"drawn": "normal floats"}}
+    coverage = measure_coverage(keras.Model([x, y, word], outputs))
+    float_values = {"values": {"drawn": "normal floats"}}
     assert coverage["inputs"] == {
-        "x": {"moves": ["x_output"], **floats},
-        "y": {"moves": [], **floats},
-        "ids": {"moves": ["ids_output"], "ids": 9, "ids_seen": 9, "values": {"drawn": "integers -1 to 8"}},
+        "x": {"moves": ["x_output"], **float_values},
+        "y": {"moves": [], **float_values},
+        "word": {"moves": ["word_output"], "ids": 9, "ids_seen": 9, "values": {"drawn": "integers -1 to 8"}},
     }
-    varies = {name: entry["varies"] for name, entry in coverage["outputs"].items()}
-    assert varies == {"x_output": True, "constant": False, "ids_output": True}
+    is_varied = {name: entry["varies"] for name, entry in coverage["outputs"].items()}
+    assert is_varied == {"x_output": True, "constant": False, "word_output": True}
 
 
 def test_coverage_of_one_sample_detects_constant_outputs():
     x = keras.Input((4,), name="x")
     outputs = {"x": layers.Dense(3)(x), "constant": layers.Dense(2, kernel_initializer="zeros")(x)}
     coverage = measure_coverage(keras.Model(x, outputs), {"x": np.arange(4, dtype="float32")[np.newaxis]})
-    varies = {name: entry["varies"] for name, entry in coverage["outputs"].items()}
-    assert varies == {"x_output": True, "constant": False}
+    is_varied = {name: entry["varies"] for name, entry in coverage["outputs"].items()}
+    assert is_varied == {"x_output": True, "constant": False}
 
 
 @pytest.mark.slow
-def test_coverage_reports_the_share_of_rounding():
+def test_coverage_reports_rounding_relative_to_the_scale():
     x = keras.Input((5,), name="x")
-    noise = x * 1e5 - x * 99999  # a difference with two exact digits in float32
+    # The products have seven exact digits in float32. Five cancel in the subtraction, so two remain.
+    noise = x * 1e5 - x * 99999
     model = keras.Model(x, {"noise": noise, "dense": layers.Dense(3)(x), "index": ops.argmax(x, -1)})
     outputs = measure_coverage(model)["outputs"]
     assert outputs["noise"]["rounding"] > 0.01 > 1e-4 > outputs["dense"]["rounding"]
@@ -67,26 +68,27 @@ def test_coverage_reports_the_share_of_rounding():
     assert "rounding" not in outputs["index"]
 
 
-def test_coverage_changes_sampled_integers_to_values_that_keras_accepts():
+def test_coverage_permutes_or_replaces_sampled_integers_and_skips_constant_booleans():
+    """The entry `moves` is None if the check has no other values of an input: all booleans of the samples are True."""
     digit, x = keras.Input((), dtype="int32", name="digit"), keras.Input((5,), name="x")
     flag = keras.Input((1,), dtype="bool", name="flag")
     model = keras.Model([digit, x, flag], ops.where(flag, ops.one_hot(digit, 5) + x, x))
     for digits in ((4, 1, 3), (2, 2, 2)):
         samples = {"digit": np.array(digits), "x": np.ones((3, 5)), "flag": np.ones((3, 1), bool)}
-        inputs = measure_coverage(model, samples)["inputs"]
-        assert [entry["moves"] is None for entry in inputs.values()] == [False, False, True]
+        coverage_by_input = measure_coverage(model, samples)["inputs"]
+        assert [entry["moves"] is None for entry in coverage_by_input.values()] == [False, False, True]
 
 
-def build_case(outputs, limit=0.0):
-    """Return a case with one output; a float output has the same limit everywhere."""
-    array = np.asarray(outputs)
+def build_case(output, limit=0.0):
+    """Return a case with one output. If it is float, all its elements have the same rounding limit."""
+    array = np.asarray(output)
     rounding = {"y": np.full(array.shape, limit)} if array.dtype.kind == "f" else {}
     return Case("case", {}, {"y": array}, rounding)
 
 
-def test_share_of_rounding_is_relative_to_the_spread_and_none_if_empty():
-    assert compute_rounding_share("y", [build_case([[1e3, 2e3], [-1e3, 1e3]], 1.0)]) == pytest.approx(1e-3)
-    assert compute_rounding_share("y", [build_case(np.zeros((3, 0), "float32"))]) is None
+def test_rounding_is_relative_to_the_scale_and_none_if_the_output_is_empty():
+    assert compute_relative_rounding("y", [build_case([[1e3, 2e3], [-1e3, 1e3]], 1.0)]) == pytest.approx(1e-3)
+    assert compute_relative_rounding("y", [build_case(np.zeros((3, 0), "float32"))]) is None
 
 
 @pytest.mark.parametrize(
@@ -101,5 +103,5 @@ def test_share_of_rounding_is_relative_to_the_spread_and_none_if_empty():
         ([build_case([[-np.inf, 1.0], [-np.inf, 1.0]])], False),
     ],
 )
-def test_output_varies_beyond_its_limit_alone(cases, expected):
-    assert is_varied_by_cases("y", cases) is expected
+def test_output_varies_only_if_rows_differ_beyond_both_limits(cases, expected):
+    assert varies_beyond_limits("y", cases) is expected

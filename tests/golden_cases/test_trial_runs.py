@@ -116,7 +116,7 @@ WINDOWS = {
     "pooling": (build_image_input, lambda: stack_two(layers.AveragePooling2D, {"pool_size": 4})),
     "encoder": (build_image_input, Encoder),
     "spectrogram": (
-        lambda: build_sequence_input(size=1),
+        lambda: build_sequence_input(num_features=1),
         lambda: layers.STFTSpectrogram(frame_length=16, frame_step=8, window=None),
     ),
 }

@@ -85,7 +85,7 @@ def test_greedy_decoding_equals_a_loop_over_single_rows(mode, rows, end, limit):
 
 
 @pytest.mark.slow
-@backends.every_mode
+@backends.every_compilation_mode
 def test_growing_cache_needs_dynamic_shapes(mode):
     encoder, step, next_inputs = models = build_cache_models()
     inputs, options = draw_first_inputs(9), {"start": START, "end": GROWING_CACHE_END, "max_length": LENGTH}
@@ -99,7 +99,7 @@ def test_growing_cache_needs_dynamic_shapes(mode):
 
 
 @pytest.mark.slow
-@backends.every_mode
+@backends.every_compilation_mode
 def test_fixed_capacity_cache_decodes_in_every_mode(mode):
     """The error message for a growing cache recommends a fixed capacity."""
     first, query = keras.Input((WIDTH,), name="first"), keras.Input((WIDTH,), name="query")
@@ -320,7 +320,7 @@ def test_wide_beam_finds_the_best_of_all_sequences(penalty, end, seed):
 
 
 @pytest.mark.slow
-@backends.every_mode
+@backends.every_compilation_mode
 def test_growing_cache_and_position_follow_their_beams(mode):
     models, inputs = build_cache_models(), draw_first_inputs(5)
     model = beam(*models, start=START, end=GROWING_CACHE_END, max_length=5, width=3, length_penalty=1.0)
@@ -333,7 +333,7 @@ def test_growing_cache_and_position_follow_their_beams(mode):
 
 
 @pytest.mark.slow
-@backends.every_mode
+@backends.every_compilation_mode
 def test_empty_batch_returns_empty_outputs(mode):
     model = beam(*build_recurrent_models(), **OPTIONS, width=3, best=2, outputs=["weights"])
     shapes = {"tokens": (0, 2, LENGTH), "lengths": (0, 2), "scores": (0, 2), "weights": (0, 2, LENGTH, 5)}

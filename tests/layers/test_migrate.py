@@ -58,7 +58,7 @@ def build_heads(**options):
 
 sizes = (Dq, Dk, Dv)
 textbook_options = {"key_dim": HIDDEN // H, "output_dim": HIDDEN}
-TRAINED_LAYERS = {  # name: source, function of its oracle, arguments of the function, layer of the package, sizes
+TRAINED_LAYERS = {  # by name: source, function `build_...` of its oracle, its arguments, layer of the package, sizes
     "mxnet dot product": ("mxnet", "dot_product", (), DotProductAttention, (Dq, Dq, Dv)),
     "torch packed": ("torch", "own_multi_head", (HIDDEN,) * 3 + (H, True), build_heads, (HIDDEN,) * 3),
     "tfa heads": (
@@ -96,9 +96,9 @@ for bias in (True, False):
 )
 def test_loaded_layer_equals_the_trained_layer(name):
     source, function, arguments, build_layer, sizes = TRAINED_LAYERS[name]
-    state, run = getattr(import_oracle(source), function)(create_rng(), *arguments)
+    state, run = getattr(import_oracle(source), f"build_{function}")(create_rng(), *arguments)
     assert ("in_proj_weight" in state) == ("packed" in name)
-    prefix = "own" if "flax own" in name else "attention" if source == "tensorflow" else ""
+    prefix = "attention" if source == "tensorflow" or "flax own" in name else ""
     layer = from_state(build_layer(), state, source, prefix=prefix)
     accepts_lengths_per_query = function != "own_multi_head" or source == "flax"
     for valid_lens in LENGTHS[: 3 if accepts_lengths_per_query else 2]:
@@ -113,7 +113,7 @@ def test_dense_layer_from_keys_to_queries_is_a_bilinear_kernel():
 
 
 def test_scale_in_a_checkpoint_of_addons_has_the_name_of_its_attribute():
-    state, run = import_oracle("tfa").luong(create_rng(), Dq, Dk, True)
+    state, run = import_oracle("tfa").build_luong(create_rng(), Dq, Dk, True)
     paths = {"memory_layer/kernel": "memory_layer/kernel:0", "scale_weight": "attention_g:0"}
     state = {f"{attribute}/.ATTRIBUTES/VARIABLE_VALUE": state[path] for attribute, path in paths.items()}
     assert_same_outputs(from_state(BilinearAttention(), state, "tfa"), run, draw_inputs(Dq, Dk, Dv))

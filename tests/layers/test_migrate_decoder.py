@@ -46,8 +46,8 @@ def draw_inputs(num_cells):
 @pytest.mark.needs("torch")
 @pytest.mark.parametrize("num_cells", [1, 2])
 def test_loaded_decoder_equals_the_trained_decoder(num_cells):
-    train_decoder = importlib.import_module("textbook_torch").decoder
-    state, run = train_decoder(np.random.default_rng(1), WORDS, EMBED, HIDDEN, num_cells)
+    build_trained_decoder = importlib.import_module("textbook_torch").build_decoder
+    state, run = build_trained_decoder(np.random.default_rng(1), WORDS, EMBED, HIDDEN, num_cells)
     tokens, memory, hidden, valid_lens = draw_inputs(num_cells)
 
     decode = build_decoder(num_cells, HIDDEN)
@@ -73,7 +73,9 @@ def test_checkpoint_of_keras_cells_is_loaded(tmp_path):
     """Keras 3 writes no stacked cells into a checkpoint: the test uses the names that Keras 2 writes."""
     import tensorflow as tf
 
-    attention, _ = importlib.import_module("textbook_tensorflow").additive(np.random.default_rng(1), *[HIDDEN] * 3)
+    attention, _ = importlib.import_module("textbook_tensorflow").build_additive(
+        np.random.default_rng(1), *[HIDDEN] * 3
+    )
     cells, states = [layers.GRUCell(HIDDEN), layers.GRUCell(HIDDEN)], []
     for cell, size in zip(cells, (HIDDEN + EMBED, HIDDEN), strict=True):
         rnn = layers.RNN(cell)

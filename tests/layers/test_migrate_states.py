@@ -24,7 +24,7 @@ def draw_inputs(*sizes):
 
 
 def draw_state(dtype="float32", Dq=Dq, Dk=Dk, U=U):
-    state, _ = textbook_numpy.additive(create_rng(), Dq, Dk, U)
+    state, _ = textbook_numpy.build_additive(create_rng(), Dq, Dk, U)
     return {name: array.astype(dtype) for name, array in state.items()}
 
 
@@ -176,9 +176,9 @@ def build_heads(attention=None, **options):
 
 SHAPES = {"in_proj_weight": (36, 12), "in_proj_bias": (36,), "out_proj.weight": (12, 12), "out_proj.bias": (12,)}
 PACKED = {name: create_rng().normal(size=shape).astype("float32") for name, shape in SHAPES.items()}
-HEADS_STATE, _ = textbook_numpy.multi_head(create_rng(), Dq, Dk, Dv, HIDDEN, H)
-BAHDANAU, _ = textbook_numpy.bahdanau(create_rng(), Dq, Dk, U, False)
-NORMALIZED, _ = textbook_numpy.bahdanau(create_rng(), Dq, Dk, U, True)
+HEADS_STATE, _ = textbook_numpy.build_multi_head(create_rng(), Dq, Dk, Dv, HIDDEN, H)
+BAHDANAU, _ = textbook_numpy.build_bahdanau(create_rng(), Dq, Dk, U, False)
+NORMALIZED, _ = textbook_numpy.build_bahdanau(create_rng(), Dq, Dk, U, True)
 BILINEAR = {"weight": np.ones((1, Dq, Dk)), "bias": np.ones(1)}
 RULE = "`attention` must be a `DotProductAttention` without a `scale`"
 INVALID_LAYERS = [  # a layer, a state of another layer, its source, a pattern of the error

@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 import pytest
-from backends import attach_mask, compile_function, every_mode, read_mask, run_only_on, x64
+from backends import attach_mask, compile_function, every_compilation_mode, read_mask, run_only_on, x64
 from keras import ops
 from layer_contract import save_and_load, to_numpy
 from tolerances import assert_close, assert_identical
@@ -64,7 +64,7 @@ def test_bias_of_a_pair_depends_on_its_distance_only(build_bias, call):
 
 
 @every_bias
-@every_mode
+@every_compilation_mode
 @pytest.mark.parametrize("per_example", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_one_program_accepts_every_size(build_bias, mode, per_example):
     layer = build_bias()

@@ -25,7 +25,9 @@ def build_memory(keys=(B, Tk, 8), values=(B, Tk, Dm)):
 
 FIT_RULE = r"`memory` must fit `additive_attention\w*`, whose query is a cell state of size 6.*Received: "
 TYPE_RULE = "`memory` must be a tensor .*or the dict with 'projected_keys' and .*Received: "
-INVALID_INPUTS = {  # arguments; a pattern of the error, or the name of the argument in the usual error
+# Arguments, and a pattern of the error message. An argument's name stands for the message that the checks of all layers
+# raise for this argument (`build_error_pattern`).
+INVALID_INPUTS = {
     "no memory": ({"memory": None}, "memory"),
     "size of the memory": ({"memory": ones(B, Tk, Dm + 1)}, "memory"),
     "rank of the memory": ({"memory": ones(B, Dm)}, "memory"),
@@ -45,25 +47,25 @@ INVALID_CELL_INPUTS = {
         "a sequence": ({"inputs": inputs}, r"`inputs` of a step must have shape \(B, Dx\).*`AttentionRNN` takes"),
     },
     "luong": {
-        "size of the fed output": ({"states": [state, state, ones(B, 8)]}, r"\(3, 9\)\].*\(3, 6\), \(3, 8\)\]"),
+        "size of the output state": ({"states": [state, state, ones(B, 8)]}, r"\(3, 9\)\].*\(3, 6\), \(3, 8\)\]"),
     },
     "location": {
         "number of weights": ({"states": [ones(B, 3), *[state] * 3, ones(B, 6)]}, r"\(3, 5\)\], .*6\)\]\."),
     },
 }
-RULE = "`initial_state` must "
+STATE_RULE = "`initial_state` must "
 INVALID_RNN_INPUTS = {
     "bahdanau": {
-        "too many states": ({"initial_state": [state] * 3}, RULE + "be the 1 states .*Received: 3 tensors"),
-        "size of a state": ({"initial_state": ones(B, UNITS + 1)}, RULE + r".*\(3, 7\) for .*\(3, 6\)"),
+        "too many states": ({"initial_state": [state] * 3}, STATE_RULE + "be the 1 states .*Received: 3 tensors"),
+        "size of a state": ({"initial_state": ones(B, UNITS + 1)}, STATE_RULE + r".*\(3, 7\) for .*\(3, 6\)"),
         "shape of the lengths of inputs": ({"input_lens": np.ones((B, T), "int32")}, "input_lens"),
         "rank of the inputs": ({"inputs": inputs[0]}, r"`inputs` must have shape \(B, T, Dx\)"),
         "size of the inputs": ({"inputs": ones(B, T, Dx + 1)}, "inputs"),
         "no step": ({"inputs": ones(B, 0, Dx)}, "`inputs` must have at least one time step"),
     },
     "luong": {
-        "too few states": ({"initial_state": state}, RULE + "be the 2 states .* or all 3 states. Received: 1 tensors"),
-        "size of the fed output": (
+        "too few states": ({"initial_state": state}, STATE_RULE + "be the 2 states .* or all 3 .*Received: 1 tensors"),
+        "size of the output state": (
             {"initial_state": [state, state, ones(B, 8)]},
             r"\(3, 8\) for state 2, expected \(3, 9\)",
         ),
@@ -72,7 +74,7 @@ INVALID_RNN_INPUTS = {
 
 
 def list_parameters(cases_by_cell):
-    """Return the invalid inputs of cells and RNNs for one cell, then the cases of each cell."""
+    """Return (kind of cell, arguments, pattern): `INVALID_INPUTS` for "bahdanau", then the cases of each kind."""
     parameters = [pytest.param("bahdanau", *case, id=name) for name, case in INVALID_INPUTS.items()]
     for cell, cases in cases_by_cell.items():
         parameters += [pytest.param(cell, *case, id=f"{cell} {name}") for name, case in cases.items()]
@@ -86,50 +88,52 @@ def convert_to_symbolic(arguments):
     )
 
 
-symbolic_and_eager = pytest.mark.parametrize("convert", [convert_to_symbolic, dict], ids=["symbolic", "real"])
+symbolic_and_eager = pytest.mark.parametrize("convert", [convert_to_symbolic, dict], ids=["symbolic", "eager"])
 
 
 @symbolic_and_eager
-@pytest.mark.parametrize(("name", "arguments", "message"), list_parameters(INVALID_CELL_INPUTS))
-def test_cell_rejects_invalid_inputs(name, arguments, message, convert):
-    cell = build_cell(name).cell
+@pytest.mark.parametrize(("cell_kind", "arguments", "pattern"), list_parameters(INVALID_CELL_INPUTS))
+def test_cell_rejects_invalid_inputs(cell_kind, arguments, pattern, convert):
+    cell = build_cell(cell_kind).cell
     arguments = {"inputs": inputs[:, 0], "states": [ones(B, size or Tk) for size in cell.state_size]} | arguments
-    assert_rejects(cell, ["inputs", "states", "memory"], convert, message, arguments)
+    assert_rejects(cell, ["inputs", "states", "memory"], convert, pattern, arguments)
 
 
 @symbolic_and_eager
-@pytest.mark.parametrize(("name", "arguments", "message"), list_parameters(INVALID_RNN_INPUTS))
-def test_rnn_rejects_invalid_inputs(name, arguments, message, convert):
-    assert_rejects(build_cell(name), ["inputs", "memory"], convert, message, {"inputs": inputs} | arguments)
+@pytest.mark.parametrize(("cell_kind", "arguments", "pattern"), list_parameters(INVALID_RNN_INPUTS))
+def test_rnn_rejects_invalid_inputs(cell_kind, arguments, pattern, convert):
+    assert_rejects(build_cell(cell_kind), ["inputs", "memory"], convert, pattern, {"inputs": inputs} | arguments)
 
 
-def assert_rejects(layer, positional, convert, message, arguments):
+def assert_rejects(layer, positional_names, convert, pattern, arguments):
     arguments = convert({"memory": memory} | arguments)
-    tensors = [arguments.pop(name) for name in positional]
-    message = message if " " in message or "\\" in message else build_error_pattern(message)
-    with pytest.raises((TypeError, ValueError), match=message):
+    tensors = [arguments.pop(name) for name in positional_names]
+    is_argument_name = " " not in pattern and "\\" not in pattern
+    pattern = build_error_pattern(pattern) if is_argument_name else pattern
+    with pytest.raises((TypeError, ValueError), match=pattern):
         layer(*tensors, **arguments)
 
 
-def new_cell(cell=None, attention=None, **options):
+def make_cell(cell=None, attention=None, **options):
+    """Create an `AttentionCell` that is not built, by default of a `GRUCell` and dot products."""
     return AttentionCell(cell or layers.GRUCell(3), attention or DotProductAttention(), **options)
 
 
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda: new_cell(layers.GRU(3)), TypeError, r"`GRUCell\(32\)` and not `GRU"),
-        (lambda: new_cell(attention=layers.Attention()), TypeError, "`attention` must be a layer of .* type Attention"),
-        (lambda: new_cell(when="during"), ValueError, '`when` must be "before" or "after"'),
-        (lambda: new_cell(attention_size=0), ValueError, "`attention_size` must be at least 1"),
-        (lambda: new_cell(input_feeding=1), TypeError, "`input_feeding` must be True or False"),
-        (lambda: new_cell().get_initial_state(), ValueError, "must be"),
+        (lambda: make_cell(layers.GRU(3)), TypeError, r"`GRUCell\(32\)` and not `GRU"),
+        (lambda: make_cell(attention=layers.Attention()), TypeError, "`attention` must be a .* type Attention"),
+        (lambda: make_cell(when="during"), ValueError, '`when` must be "before" or "after"'),
+        (lambda: make_cell(attention_size=0), ValueError, "`attention_size` must be at least 1"),
+        (lambda: make_cell(input_feeding=1), TypeError, "`input_feeding` must be True or False"),
+        (lambda: make_cell().get_initial_state(), ValueError, "must be"),
         (
-            lambda: new_cell(when="after", input_feeding=True).get_initial_state(2),
+            lambda: make_cell(when="after", input_feeding=True).get_initial_state(2),
             ValueError,
             "must be built first, or",
         ),
-        (lambda: new_cell().build((B, Dx), None, {"projected_keys": (B, Tk, 8)}), ValueError, "not built yet must"),
+        (lambda: make_cell().build((B, Dx), None, {"projected_keys": (B, Tk, 8)}), ValueError, "not built yet must"),
         (lambda: AttentionRNN(layers.GRUCell(3)), TypeError, "`cell` must be an `AttentionCell`"),
         (lambda: AttentionRNN(CELLS["bahdanau"](), unroll=True), ValueError, "has no unroll"),
         (lambda: AttentionRNN(CELLS["bahdanau"](), return_state=1), TypeError, "`return_state` must be True or False"),

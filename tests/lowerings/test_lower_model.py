@@ -16,7 +16,7 @@ from unchecked_export import UncheckedExport
 from keras_attn import AdditiveAttention, AttentionPooling, DotProductAttention, MultiHeadAttention
 from keras_attn._pooling.composite import current_evaluator
 from keras_attn_export import ExportError, ParityError, UnsupportedModelError, export_model
-from keras_attn_export._cli.bundle_text import describe
+from keras_attn_export._cli.bundle_text import describe_bundle
 from keras_attn_export._lowering_names import ADAPTIVE, PORTABLE
 from keras_attn_export._lowerings.forms import additive_batched, multi_head_attention_op, ragged
 from keras_attn_export._onnx.traced_model import CONTRIB, FUNCTION_DOMAIN
@@ -231,7 +231,7 @@ def test_saved_model_has_no_tags_and_inspect_shows_the_form(tmp_path):
     assert current_evaluator() is None
     (layer,) = bundle.manifest["layers"]
     assert layer["lowering"] == "adaptive"
-    assert " ".join(layer["form"].split()) in " ".join(" ".join(describe(bundle)).split())
+    assert " ".join(layer["form"].split()) in " ".join(" ".join(describe_bundle(bundle)).split())
 
 
 def test_model_that_cannot_be_converted_stays_at_the_lowest_opset(tmp_path, monkeypatch, caplog):

@@ -11,7 +11,7 @@ from tf2onnx import handler
 
 from keras_attn_export._operators import table
 from keras_attn_export._operators.graph_builder import GraphBuilder
-from keras_attn_export._operators.kernel_dtypes import KERNEL_DTYPES, WIDER_TO_SELECT, find_kernel_dtype
+from keras_attn_export._operators.kernel_dtypes import KERNEL_DTYPES, WIDER_SELECTION_DTYPES, find_kernel_dtype
 from keras_attn_export._operators.table import HANDLERS, TOKENS
 
 MAPPED_NAMES = {name for domain in handler.tf_op.get_opsets().values() for opset in domain for name in opset}
@@ -75,7 +75,7 @@ def test_integers_without_a_kernel_are_computed_without_loss():
     assert find_kernel_dtype("Relu", TensorProto.INT16) == TensorProto.INT32
     assert find_kernel_dtype("Relu", TensorProto.INT64) is None
     assert find_kernel_dtype("Less", TensorProto.FLOAT16) == TensorProto.FLOAT
-    assert find_kernel_dtype("Where", TensorProto.BOOL, WIDER_TO_SELECT) == TensorProto.INT32
+    assert find_kernel_dtype("Where", TensorProto.BOOL, WIDER_SELECTION_DTYPES) == TensorProto.INT32
 
 
 def test_lists_with_a_float_are_folded_as_floats():

@@ -11,7 +11,7 @@ from keras_attn_export._onnx.graph_edits import replace_items
 from keras_attn_export._onnx.model_files import save_model
 from keras_attn_export._onnx.traced_model import TracedModel
 from keras_attn_export._options import OPSETS
-from keras_attn_export._passes.canonical_order import sort_nodes, sort_weights
+from keras_attn_export._passes.canonical_order import sort_reachable_nodes, sort_weights
 from keras_attn_export._passes.finalize import finalize
 
 
@@ -67,7 +67,7 @@ def test_order_of_nodes_does_not_depend_on_their_previous_order():
         conditional = next(node for node in model.graph.node if node.op_type == "If")
         branch = next(attribute.g for attribute in conditional.attribute if attribute.name == "then_branch")
         replace_items(branch.node, reversed(branch.node))
-        sort_nodes(TracedModel(model))
+        sort_reachable_nodes(TracedModel(model))
         assert [node.output[0] for node in model.graph.node] == ["a", "c", "y", "z"]
         assert [node.output[0] for node in model.graph.node[2].attribute[0].g.node] == ["q", "p", "r"]
         assert [tensor.name for tensor in model.graph.initializer] == ["one", "two"]
@@ -85,7 +85,7 @@ def test_loop_and_body_may_share_an_output_name():
     }
     """
     model = parser.parse_model(text)
-    sort_nodes(TracedModel(model))
+    sort_reachable_nodes(TracedModel(model))
     (loop,) = model.graph.node
     assert [node.output[0] for node in loop.attribute[0].g.node] == ["off", "y"]
 
@@ -94,6 +94,6 @@ def test_weights_follow_the_order_of_the_graph():
     weights = dict.fromkeys(("w", "two", "other", "another", "one"), np.zeros(2))
     model = type(BRANCHED_MODEL).FromString(BRANCHED_MODEL.SerializeToString())
     traced = TracedModel(model, weights=weights)
-    sort_nodes(traced)
+    sort_reachable_nodes(traced)
     sort_weights(traced)
     assert list(traced.weights) == ["one", "two", "another", "other", "w"]

@@ -1,4 +1,8 @@
-"""Passes on loops: invariant nodes, unchanged state, and conditions that repeat the trip count leave the body."""
+"""Passes that simplify the bodies of loops.
+
+`hoist_invariants` moves invariant nodes before the loop. `remove_passthrough_state` removes loop state that the body
+returns unchanged. `remove_conditions` removes conditions that only compare the step number with the trip count.
+"""
 
 import keras
 import numpy as np
@@ -16,20 +20,22 @@ from keras_attn_export._passes.loop_passthrough_state import remove_passthrough_
 
 X, M = np.array([[1, 2], [3, 4]], "float32"), np.array([[0.5, -1], [2, 0.25]], "float32")
 
-# In the inner loop `twice` depends on model inputs only, and `sums` on the outer step; outputs of a body stay in it
+# In the inner loop, `twice` depends on model inputs only, and `sums` on the outer step. `negative` is invariant too. It
+# stays in the outer body, because it is an output of this body.
 NESTED = """
 <ir_version: 8, opset_import: ["" : 18]>
 nested (float[n, 2] x, float[2, 2] m, int64 count) => (float[n, 2] y, float[k, 2, 2] scanned)
 {
     yes = Constant <value = bool {1}> ()
-    y, scanned = Loop <body = outer (int64 i, bool go_outer, float[n, 2] a)
-        => (bool go_outer_on, float[n, 2] a_after, float[2, 2] negative)
+    y, scanned = Loop <body = outer (int64 i, bool outer_cond_in, float[n, 2] a)
+        => (bool outer_cond_out, float[n, 2] a_after, float[2, 2] negative)
     {
-        go_outer_on = Identity (go_outer)
+        outer_cond_out = Identity (outer_cond_in)
         negative = Neg (m)
-        a_after = Loop <body = inner (int64 j, bool go_inner, float[n, 2] b) => (bool go_inner_on, float[n, 2] b_after)
+        a_after = Loop <body = inner (int64 j, bool inner_cond_in, float[n, 2] b)
+            => (bool inner_cond_out, float[n, 2] b_after)
         {
-            go_inner_on = Identity (go_inner)
+            inner_cond_out = Identity (inner_cond_in)
             two = Constant <value = float {2.0}> ()
             twice = Mul (m, two)
             sums = Add (a, two)
@@ -41,15 +47,16 @@ nested (float[n, 2] x, float[2, 2] m, int64 count) => (float[n, 2] y, float[k, 2
 }
 """
 
-# `shifted`, `w` and `total` are invariant; the branches of the call also read values from before the loop
+# `shifted`, `w` and `total` are invariant. The branches of `If` read the invariant `total` and `one` and the varying
+# `product`, so the hoisted function must return `total` for a branch.
 CALL = """
 <ir_version: 8, opset_import: ["" : 18, "keras_attn" : 1]>
 called (float[n, 2] x, float[2, 2] m, int64 count) => (float[n, 2] y)
 {
     yes = Constant <value = bool {1}> ()
-    y = Loop <body = outer (int64 i, bool go, float[n, 2] a) => (bool go_on, float[n, 2] a_after)
+    y = Loop <body = outer (int64 i, bool cond_in, float[n, 2] a) => (bool cond_out, float[n, 2] a_after)
     {
-        go_on = Identity (go)
+        cond_out = Identity (cond_in)
         a_after = keras_attn.attend_0 (a, m)
     }> (count, yes, x)
 }
@@ -95,15 +102,15 @@ def test_invariant_nodes_leave_all_loops():
 
 def test_invariant_part_of_a_call_leaves_the_loop():
     model = hoist(CALL)
-    early_call, loop = (node for node in model.graph.node if node.op_type != "Constant")
-    assert (early_call.op_type, loop.op_type) == ("attend_0_before_loop", "Loop")
+    call_before_loop, loop = (node for node in model.graph.node if node.op_type != "Constant")
+    assert (call_before_loop.op_type, loop.op_type) == ("attend_0_before_loop", "Loop")
     call = get_loop_body(model.graph).node[-1]
-    assert list(call.input) == ["a", "m", *early_call.output]
-    loop_function, early_function = model.functions
-    assert [loop_function.name, early_function.name] == ["attend_0", "attend_0_before_loop"]
-    assert list(early_function.input) == ["memory"]
-    assert list(early_function.output) == list(loop_function.input[2:]) == ["w", "total"]
-    assert list_operators(early_function) == ["Add", "Tanh", "ReduceSum"]
+    assert list(call.input) == ["a", "m", *call_before_loop.output]
+    loop_function, function_before_loop = model.functions
+    assert [loop_function.name, function_before_loop.name] == ["attend_0", "attend_0_before_loop"]
+    assert list(function_before_loop.input) == ["memory"]
+    assert list(function_before_loop.output) == list(loop_function.input[2:]) == ["w", "total"]
+    assert list_operators(function_before_loop) == ["Add", "Tanh", "ReduceSum"]
     assert list_operators(loop_function) == ["MatMul", "ReduceSum", "Greater", "If"]
 
 
@@ -140,25 +147,25 @@ def test_draws_and_branches_stay_in_the_loop(lines, op):
 
 
 def test_two_bodies_may_use_the_same_names():
-    """Only values with a unique name can move to the common graph, since the others differ between the bodies."""
+    """Only values with a unique name can move to the outer graph: `c` and `f` differ between the two bodies."""
     model = hoist("""
     <ir_version: 8, opset_import: ["" : 18]>
     two_loops (float[2, 2] x, float[2, 2] m, int64 count) => (float[2, 2] z)
     {
         yes = Constant <value = bool {1}> ()
-        y = Loop <body = one (int64 i, bool go, float[2, 2] a) => (bool go_on, float[2, 2] b)
-            <float factor = {2}, float own = {5}>
+        y = Loop <body = first_body (int64 i, bool cond_in, float[2, 2] a) => (bool cond_out, float[2, 2] b)
+            <float factor = {2}, float unique_factor = {5}>
         {
-            go_on = Identity (go)
+            cond_out = Identity (cond_in)
             c = Mul (m, factor)
-            d = Mul (m, own)
+            d = Mul (m, unique_factor)
             f = Neg (m)
             b = Sum (a, c, d, f)
         }> (count, yes, x)
-        z = Loop <body = two (int64 j, bool go2, float[2, 2] a2) => (bool go2_on, float[2, 2] b2)
+        z = Loop <body = second_body (int64 j, bool cond2_in, float[2, 2] a2) => (bool cond2_out, float[2, 2] b2)
             <float factor = {3}>
         {
-            go2_on = Identity (go2)
+            cond2_out = Identity (cond2_in)
             c = Mul (m, factor)
             f = Abs (m)
             b2 = Sum (a2, c, f)
@@ -166,24 +173,24 @@ def test_two_bodies_may_use_the_same_names():
     }
     """)
     assert list_operators(model.graph) == ["Mul", "Loop", "Loop"]
-    assert [tensor.name for tensor in model.graph.initializer] == ["own"]
+    assert [tensor.name for tensor in model.graph.initializer] == ["unique_factor"]
     assert numpy_helper.to_array(model.graph.initializer[0]) == 5
 
 
-# `w` is unchanged state of both loops and an output of the model; `a` and `b` are changed state
+# `w` is passed through both loops unchanged and is an output of the model; the bodies change the state `a` and `b`
 STATES = """
 <ir_version: 8, opset_import: ["" : 18]>
 nested (float[n, 2] x, float[2, 2] w, int64 count) => (float[n, 2] y, float[2, 2] w_after)
 {
     yes = Constant <value = bool {1}> ()
-    y, w_after = Loop <body = outer (int64 i, bool go_outer, float[n, 2] a, float[2, 2] w_in)
-        => (bool go_outer_on, float[n, 2] a_after, float[2, 2] w_out)
+    y, w_after = Loop <body = outer (int64 i, bool outer_cond_in, float[n, 2] a, float[2, 2] w_in)
+        => (bool outer_cond_out, float[n, 2] a_after, float[2, 2] w_out)
     {
-        go_outer_on = Identity (go_outer)
-        a_after, w_out = Loop <body = inner (int64 j, bool go_inner, float[n, 2] b, float[2, 2] w_inner)
-            => (bool go_inner_on, float[n, 2] b_after, float[2, 2] w_inner_out)
+        outer_cond_out = Identity (outer_cond_in)
+        a_after, w_out = Loop <body = inner (int64 j, bool inner_cond_in, float[n, 2] b, float[2, 2] w_inner)
+            => (bool inner_cond_out, float[n, 2] b_after, float[2, 2] w_inner_out)
         {
-            go_inner_on = Identity (go_inner)
+            inner_cond_out = Identity (inner_cond_in)
             b_after = MatMul (b, w_inner)
             w_copy = Identity (w_inner)
             w_inner_out = Identity (w_copy)
@@ -193,14 +200,17 @@ nested (float[n, 2] x, float[2, 2] w, int64 count) => (float[n, 2] y, float[2, 2
 """
 
 
-def capture_unchanged_state(text):
-    """Return the model with unchanged state captured, after a check that its outputs stay equal."""
+def run_pass_on_passthrough_state(text):
+    """Return the model after `remove_passthrough_state`, and check that its outputs stay equal.
+
+    The body then reads the state from the outer graph.
+    """
     inputs = [{"x": X, "w": M, "count": np.array(count, "int64")} for count in (0, 1, 2, 3)]
     return apply_change(parser.parse_model(text), lambda model: remove_passthrough_state(TracedModel(model)), *inputs)
 
 
-def test_unchanged_state_of_nested_loops_is_captured():
-    model = capture_unchanged_state(STATES)
+def test_passthrough_state_of_nested_loops_is_read_from_the_outer_graph():
+    model = run_pass_on_passthrough_state(STATES)
     (outer,) = [node for node in model.graph.node if node.op_type == "Loop"]
     (inner,) = [node for node in outer.attribute[0].g.node if node.op_type == "Loop"]
     assert [list(node.input) for node in (outer, inner)] == [["count", "yes", "x"], ["count", "yes", "a"]]
@@ -211,17 +221,17 @@ def test_unchanged_state_of_nested_loops_is_captured():
 
 def test_swapped_states_stay_in_the_loop():
     """Each step swaps the states, so that they have their first values only after an even number of steps."""
-    model = capture_unchanged_state("""
+    model = run_pass_on_passthrough_state("""
         <ir_version: 8, opset_import: ["" : 18]>
         swapping (float[2, 2] x, float[2, 2] w, int64 count) => (float[2, 2] y, float[2, 2] z)
         {
             yes = Constant <value = bool {1}> ()
-            y, z = Loop <body = body (int64 i, bool go, float[2, 2] first, float[2, 2] second)
-                => (bool go_on, float[2, 2] second_out, float[2, 2] first_out)
+            y, z = Loop <body = body (int64 i, bool cond_in, float[2, 2] state_1, float[2, 2] state_2)
+                => (bool cond_out, float[2, 2] state_2_out, float[2, 2] state_1_out)
             {
-                go_on = Identity (go)
-                second_out = Identity (second)
-                first_out = Identity (first)
+                cond_out = Identity (cond_in)
+                state_2_out = Identity (state_2)
+                state_1_out = Identity (state_1)
             }> (count, yes, x, w)
         }
     """)
@@ -230,15 +240,15 @@ def test_swapped_states_stay_in_the_loop():
 
 def test_state_that_becomes_another_state_stays_in_the_loop():
     """Each step sets `a` to `b`, and `b` to the constant `c`."""
-    model = capture_unchanged_state("""
+    model = run_pass_on_passthrough_state("""
         <ir_version: 8, opset_import: ["" : 18]>
         shifting (float[2, 2] x, float[2, 2] w, int64 count) => (float[2, 2] y, float[2, 2] z)
         {
             yes = Constant <value = bool {1}> ()
-            y, z, last = Loop <body = body (int64 i, bool go, float[2, 2] a, float[2, 2] b, float[2, 2] c)
-                => (bool go_on, float[2, 2] b, float[2, 2] c, float[2, 2] c_out)
+            y, z, last = Loop <body = body (int64 i, bool cond_in, float[2, 2] a, float[2, 2] b, float[2, 2] c)
+                => (bool cond_out, float[2, 2] b, float[2, 2] c, float[2, 2] c_out)
             {
-                go_on = Identity (go)
+                cond_out = Identity (cond_in)
                 c_out = Identity (c)
             }> (count, yes, x, x, w)
         }
@@ -246,41 +256,51 @@ def test_state_that_becomes_another_state_stays_in_the_loop():
     assert len(model.graph.node[1].input) == 4
 
 
-# as tf2onnx writes recurrent layers: the step number and a separate counter are compared with the length as floats
-COUNTED = """
+# As tf2onnx writes recurrent layers: the step number and a separate counter `time` are converted to floats and compared
+# with the length.
+COUNTED_LOOP = """
 <ir_version: 8, opset_import: ["" : 18]>
 counted (int32 length, float x) => (float y)
 <int32 zero = {0}, int32 one = {1}, bool yes = {1}>
 {
     count = Cast <to = 7> (length)
-    last, y = Loop <body = step (int64 i, bool go, int32 time, float a) => (bool go_on, int32 later, float b)
+    last, y = Loop <body = step (int64 i, bool cond_in, int32 time, float a)
+        => (bool cond_out, int32 next_time, float b)
     {
         b = Add (a, a)
-        later = Add (time, one)
-        number = Cast <to = 1> (i)
-        end = Cast <to = 1> (length)
-        first = Less (number, end)
-        counter = Cast <to = 1> (later)
-        end_again = Cast <to = 1> (length)
-        second = Less (counter, end_again)
-        go_on = And (first, second)
+        next_time = Add (time, one)
+        float_step = Cast <to = 1> (i)
+        float_length = Cast <to = 1> (length)
+        is_step_valid = Less (float_step, float_length)
+        float_counter = Cast <to = 1> (next_time)
+        float_length_2 = Cast <to = 1> (length)
+        is_counter_valid = Less (float_counter, float_length_2)
+        cond_out = And (is_step_valid, is_counter_valid)
     }> (count, yes, zero, x)
 }
 """
-CONDITIONS = {
-    "something else": ("go_on = And (first, second)", "third = Less (b, end) go_on = And (first, third)"),
-    "either": ("go_on = And (first, second)", "go_on = Or (first, second)"),
-    "another length": ("second = Less (counter, end_again)", "half = Mul (end, x) second = Less (counter, half)"),
-    "another comparison": ("second = Less (counter, end_again)", "second = LessOrEqual (counter, end_again)"),
-    "a counter of twos": ("later = Add (time, one)", "two = Add (one, one) later = Add (time, two)"),
-    "a counter that doubles": ("later = Add (time, one)", "later = Add (time, time)"),
+STEP_AND_COUNTER = "cond_out = And (is_step_valid, is_counter_valid)"
+COUNTER_CONDITION = "is_counter_valid = Less (float_counter, float_length_2)"
+LINE_REPLACEMENTS = {
+    "something else": (
+        STEP_AND_COUNTER,
+        "is_sum_valid = Less (b, float_length) cond_out = And (is_step_valid, is_sum_valid)",
+    ),
+    "either": (STEP_AND_COUNTER, "cond_out = Or (is_step_valid, is_counter_valid)"),
+    "another length": (COUNTER_CONDITION, "half = Mul (float_length, x) is_counter_valid = Less (float_counter, half)"),
+    "another comparison": (COUNTER_CONDITION, "is_counter_valid = LessOrEqual (float_counter, float_length_2)"),
+    "a counter in steps of two": ("next_time = Add (time, one)", "two = Add (one, one) next_time = Add (time, two)"),
+    "a counter that doubles": ("next_time = Add (time, one)", "next_time = Add (time, time)"),
     "a counter from one": ("(count, yes, zero, x)", "(count, yes, one, x)"),
 }
 
 
-def list_remaining(*replacements, lengths=(0, 1, 3, 8)):
-    """Return the operators of the loop body after the pass, with lines of the model replaced."""
-    text = COUNTED
+def list_body_operators(*replacements, lengths=(0, 1, 3, 8)):
+    """Replace lines of the model, run the pass, and return the operators of the loop body.
+
+    The outputs of the model must stay equal.
+    """
+    text = COUNTED_LOOP
     for line, replacement in replacements:
         assert text.count(line) == 1
         text = text.replace(line, replacement)
@@ -294,28 +314,35 @@ def list_remaining(*replacements, lengths=(0, 1, 3, 8)):
 
 
 def test_condition_that_repeats_the_trip_count_is_removed():
-    assert sorted(list_remaining()) == ["Add", "Add", "Identity"]
-    # a counter before its increment
-    assert "Less" not in list_remaining(("counter = Cast <to = 1> (later)", "counter = Cast <to = 1> (time)"))
+    assert sorted(list_body_operators()) == ["Add", "Add", "Identity"]
+    # The condition may also compare the counter before its increment: then it repeats the trip count as well.
+    line, replacement = (f"float_counter = Cast <to = 1> ({counter})" for counter in ("next_time", "time"))
+    assert "Less" not in list_body_operators((line, replacement))
 
 
-@pytest.mark.parametrize(("line", "replacement"), CONDITIONS.values(), ids=CONDITIONS)
+@pytest.mark.parametrize(("line", "replacement"), LINE_REPLACEMENTS.values(), ids=LINE_REPLACEMENTS)
 def test_condition_that_may_end_a_loop_early_stays(line, replacement):
-    assert "Cast" in list_remaining((line, replacement))
+    assert "Cast" in list_body_operators((line, replacement))
 
 
-NO_COUNT = ("count = Cast <to = 7> (length)", "")
+COUNT_LINE_REMOVAL = ("count = Cast <to = 7> (length)", "")
 
 
 def test_loop_without_a_trip_count_keeps_its_condition():
-    operators = list_remaining(("(count, yes, zero, x)", "(, yes, zero, x)"), NO_COUNT, lengths=[1])
+    operators = list_body_operators(("(count, yes, zero, x)", "(, yes, zero, x)"), COUNT_LINE_REMOVAL, lengths=[1])
     assert operators.count("Less") == 2
 
 
-@pytest.mark.parametrize(("limit", "has_condition"), [(3, False), (2, True)])
-def test_constant_trip_count_is_compared_by_value(limit, has_condition):
-    constants = ("int32 one = {1}", f"int32 one = {{1}}, int64 count = {{3}}, float three = {{{limit}}}")
-    operators = list_remaining(constants, NO_COUNT, ("end_again)", "three)"), ("number, end)", "number, three)"))
+@pytest.mark.parametrize(("constant_length", "has_condition"), [(3, False), (2, True)])
+def test_constant_trip_count_is_compared_by_value(constant_length, has_condition):
+    """The trip count is 3. A condition that compares with 2 ends the loop earlier, so it stays."""
+    constants = f"int32 one = {{1}}, int64 count = {{3}}, float constant_length = {{{constant_length}}}"
+    operators = list_body_operators(
+        ("int32 one = {1}", constants),
+        COUNT_LINE_REMOVAL,
+        ("float_length_2)", "constant_length)"),
+        ("float_step, float_length)", "float_step, constant_length)"),
+    )
     assert ("Less" in operators) == has_condition
 
 
@@ -324,8 +351,8 @@ def test_recurrent_layers_have_no_condition():
     x, mask = rng.normal(size=(2, 5, 3)).astype("float32"), np.array([[True] * 5, [True] * 3 + [False] * 2])
     layer(x)
     layer.supports_jit = False
-    converted = ConvertedFunction(lambda x, mask: layer(x, mask=mask), x=x, mask=mask)
-    (loop,) = [node for node in converted.model.graph.node if node.op_type == "Loop"]
+    converted_layer = ConvertedFunction(lambda x, mask: layer(x, mask=mask), x=x, mask=mask)
+    (loop,) = [node for node in converted_layer.model.graph.node if node.op_type == "Loop"]
     assert "Less" not in {node.op_type for node in next(iter_subgraphs(loop)).node}
-    converted.assert_parity()
-    converted.assert_parity(x=x[:, :1], mask=mask[:, :1])
+    converted_layer.assert_parity()
+    converted_layer.assert_parity(x=x[:, :1], mask=mask[:, :1])

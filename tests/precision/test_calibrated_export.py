@@ -1,16 +1,21 @@
-"""Export to int8 with calibration: reported errors, masked weights, layers that stay float32, and refused exports."""
+"""Export to int8 with calibration: reported errors, masked weights, layers that stay float32, and refused exports.
+
+Keys of the reported errors: `share` is the largest error divided by the largest magnitude, and `same_choices` the
+share of rows with the same largest class.
+"""
 
 import json
 
 import keras
 import numpy as np
+import onnx
 import pytest
 from keras import layers
 from small_bundle import read_manifest
 
 from keras_attn import AdditiveAttention
 from keras_attn_export import ParityError, ParityReport, export_model, load_bundle, verify_bundle
-from keras_attn_export._cli.bundle_text import describe
+from keras_attn_export._cli.bundle_text import describe_bundle
 from keras_attn_export._format.report_text import describe_precision
 from keras_attn_export._precision import convert_precision
 from keras_attn_export._precision.qdq_quantizer import CalibratedModel
@@ -26,7 +31,7 @@ def build_image_model():
     image = keras.Input((8, 8, 3), name="image")
     x = layers.ReLU()(layers.BatchNormalization(name="norm")(layers.Conv2D(8, 3, name="first")(image)))
     x = x + layers.Conv2D(8, 3, padding="same", activation="relu", name="second")(x)
-    classify = layers.Dense(10, activation="softmax", name="kind", kernel_initializer="he_normal")
+    classify = layers.Dense(10, activation="softmax", name="classes", kernel_initializer="he_normal")
     model = keras.Model(image, classify(layers.Flatten()(x)))
     for variable in model.variables:  # initial zeros and ones would hide errors of the conversion
         if any(part in variable.path for part in ("bias", "beta", "moving_mean")):
@@ -65,19 +70,19 @@ def attention_bundle(tmp_path_factory):
 def test_report_has_parity_and_the_error_on_calibration_rows(image_bundle):
     calibration = image_bundle.report.precision["calibration"]
     assert (calibration["rows"], calibration["limit"]) == (40, 0.5)
-    assert calibration["int8_layers"] + calibration["float32_layers"] == ["first", "second", "kind"]
+    assert calibration["int8_layers"] + calibration["float32_layers"] == ["first", "second", "classes"]
     expected = build_image_model().predict(IMAGES, verbose=0)
-    actual = image_bundle.run({"image": IMAGES})["kind"]
-    error = calibration["outputs"]["kind"]
+    actual = image_bundle.run({"image": IMAGES})["classes"]
+    error = calibration["outputs"]["classes"]
     assert error["largest"] == pytest.approx(np.abs(actual - expected).max(), rel=1e-3)
     assert error["mean"] == pytest.approx(np.abs(actual - expected).mean(), rel=1e-3)
     assert error["same_choices"] == np.mean(actual.argmax(-1) == expected.argmax(-1))
     assert error["share"] == error["largest"] / error["scale"]
     assert max(row.max_rel for row in image_bundle.report.rows) < 0.05
-    outputs = image_bundle.report.coverage["outputs"]
-    assert "seen_in_precision" not in outputs["kind"], "rows compare with the int8 graph in floats, not with Keras"
+    output_coverage = image_bundle.report.coverage["outputs"]["classes"]
+    assert "seen_in_precision" not in output_coverage, "the reference is the int8 graph computed in floats, not Keras"
     assert read_manifest(image_bundle.path)["calibration"] == calibration
-    text = " ".join(" ".join(describe(load_bundle(image_bundle.path))).split())
+    text = " ".join(" ".join(describe_bundle(load_bundle(image_bundle.path))).split())
     assert "calibrated on 40 rows" in text
     assert "of rows have the same top class" in text
     assert verify_bundle(image_bundle.path).passed
@@ -89,8 +94,8 @@ def test_masked_weights_are_zero_and_rows_independent(attention_bundle):
     lens = np.array([3, 0, 6, 1], "int32")
     inputs = {"x": SEQUENCES["x"][:4], "valid_lens": lens}
     expected = attention_bundle.run(inputs)
-    for row, length in enumerate(lens):
-        np.testing.assert_array_equal(expected["weights"][row, :, length:], 0)
+    for example, length in enumerate(lens):
+        np.testing.assert_array_equal(expected["weights"][example, :, length:], 0)
     inputs["x"] = inputs["x"].copy()
     inputs["x"][0, 3:], inputs["x"][3] = np.nan, 1e30
     outputs = attention_bundle.run(inputs)
@@ -102,8 +107,8 @@ def test_masked_weights_are_zero_and_rows_independent(attention_bundle):
 
 
 @pytest.mark.slow
-def test_file_beyond_the_limit_is_refused_with_the_output(tmp_path):
-    message = r"In int8 output `kind` differs from float32 by up to .* and `limit` allows 1e-06"
+def test_file_beyond_the_limit_is_refused_and_the_message_names_the_output(tmp_path):
+    message = r"In int8 output `classes` differs from float32 by up to .* and `limit` allows 1e-06"
     with pytest.raises(ParityError, match=message) as error:
         export_model(build_image_model(), tmp_path / "bundle", precision="int8", calibration=[IMAGES], limit=1e-6)
     assert error.value.report.precision["calibration"]["limit"] == 1e-6
@@ -112,16 +117,17 @@ def test_file_beyond_the_limit_is_refused_with_the_output(tmp_path):
 
 @pytest.mark.slow
 def test_wrong_int8_file_is_refused(tmp_path, monkeypatch):
-    """The saved file has other biases in its first convolution than the graph."""
+    """In the saved file the first convolution has a wrong bias; in the reference graph its bias is correct."""
+    save_model = convert_precision.save_model
 
-    def save_with_wrong_bias(traced, file, **options):
-        tensor = next(tensor for tensor in traced.model.graph.initializer if tensor.name.endswith("bias_quantized"))
+    def save_with_wrong_bias(traced_model, file, **options):
+        initializers = traced_model.model.graph.initializer
+        tensor = next(tensor for tensor in initializers if tensor.name.endswith("bias_quantized"))
         tensor.raw_data = (np.frombuffer(tensor.raw_data, np.int32) + 20000).astype(np.int32).tobytes()
-        save(traced, file, **options)
+        save_model(traced_model, file, **options)
 
-    save = convert_precision.save_model
     monkeypatch.setattr(convert_precision, "save_model", save_with_wrong_bias)
-    with pytest.raises(ParityError, match=r"ONNX in int8 output `kind` is outside the tolerance"):
+    with pytest.raises(ParityError, match=r"ONNX in int8 output `classes` is outside the tolerance"):
         export_model(build_image_model(), tmp_path / "bundle", precision="int8", calibration=IMAGES)
     assert not list(tmp_path.iterdir())
 
@@ -132,17 +138,17 @@ def test_layers_harmed_by_int8_stay_float32_and_are_named(tmp_path, monkeypatch)
     quantize = CalibratedModel.quantize
 
     def quantize_to_zeros(self, layers):
-        traced = quantize(self, layers)
+        traced_model = quantize(self, layers)
         if "second" in layers:
-            for tensor in traced.model.graph.initializer:
-                if tensor.data_type == 3 and tuple(tensor.dims) == (8, 8, 3, 3):
+            for tensor in traced_model.model.graph.initializer:
+                if tensor.data_type == onnx.TensorProto.INT8 and tuple(tensor.dims) == (8, 8, 3, 3):
                     tensor.raw_data = bytes(len(tensor.raw_data))
-        return traced
+        return traced_model
 
     monkeypatch.setattr(CalibratedModel, "quantize", quantize_to_zeros)
     bundle = export_model(build_image_model(), tmp_path / "bundle", precision="int8", calibration=IMAGES)
     assert bundle.report.precision["calibration"]["float32_layers"] == ["second"]
-    assert any("stay float32, by measurement: second" in line for line in describe(bundle))
+    assert any("stay float32, by measurement: second" in line for line in describe_bundle(bundle))
 
 
 LARGE_ERRORS = {"y": {"share": 0.12, "mean": 0.01}}
@@ -155,7 +161,7 @@ def build_record(**entries):
 
 
 @pytest.mark.parametrize(
-    ("precision", "messages"),
+    ("precision_record", "messages"),
     [
         ({"name": "int8"}, []),
         (build_record(), []),
@@ -166,8 +172,8 @@ def build_record(**entries):
     ],
     ids=["dynamic", "small errors", "few rows", "no int8", "large errors", "errors below the limit"],
 )
-def test_calibration_warns_of_few_rows_and_large_errors(precision, messages):
-    warnings = list(describe_precision(precision))
+def test_calibration_warns_of_few_rows_and_large_errors(precision_record, messages):
+    warnings = list(describe_precision(precision_record))
     assert len(warnings) == len(messages)
     assert all(warning.startswith(message) for warning, message in zip(warnings, messages, strict=True))
 

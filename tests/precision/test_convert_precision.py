@@ -159,7 +159,7 @@ def test_choices_are_exact_except_counted_ties(precision, tmp_path):
         assert ties["tied"] > 0 == ties["distinct"]
         assert f"; {ties['tied']} integers differ where rounding decides" in report.summary()
     for case in load_cases(bundle.path / CASES):
-        assert not case.rounding["distinct"].any(), "a tie would not be compared"
+        assert not case.rounding_limits["distinct"].any(), "a tie would not be compared"
     (warning,) = (warning for warning in bundle.report.warnings if "Rounding alone decides" in warning)
     assert "output `tied`" in warning
 

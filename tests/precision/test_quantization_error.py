@@ -1,4 +1,9 @@
-"""Errors of lower precisions: differences from float32, equal classes, and layers that stay float32 for their noise."""
+"""Quantization errors: differences from float32, equal classes, and layers that stay float32 because of their error.
+
+Keys of the errors: `share` is the largest difference divided by `scale`, the largest magnitude. `noise` is the relative
+RMS error, the root of the sum of squared differences divided by the sum of squares. `differ` is the share of integers
+that are not equal, and `same_choices` the share of rows with the same largest class.
+"""
 
 import numpy as np
 import pytest
@@ -15,27 +20,29 @@ def measure_error(float32, int8):
     return error
 
 
-def test_differences_of_floats_are_over_all_batches():
+def test_errors_of_floats_include_all_batches():
     error = measure_error([[[1.0, -4.0]], [[2.0, 0.0]]], [[[1.5, -4.0]], [[2.0, 1.0]]])
     assert error == {"largest": 1.0, "mean": 0.375, "scale": 4.0, "share": 0.25, "noise": (1.25 / 21) ** 0.5}
 
 
-def test_scale_ignores_fills_and_infinities():
+def test_scale_ignores_replaced_masked_scores_and_infinities():
     error = measure_error([[[1.0, -1e9, -1e9]]], [[[1.1, -1e9, -1e9]]])
     assert error["scale"] == 1
     assert error["share"] == pytest.approx(0.1)
     assert measure_error([[np.inf, 2.0]], [[np.inf, 2.0]])["largest"] == 0
 
 
-def test_differences_of_integers_are_shares_of_unequal_numbers():
-    shares = dict.fromkeys(("largest", "mean", "share", "noise", "differ"), 0.25)
-    assert measure_error([[1, 2, 3, 4]], [[1, 2, 3, 5]]) == {**shares, "scale": 1.0}
+def test_errors_of_integers_are_the_share_of_unequal_elements():
+    errors = dict.fromkeys(("largest", "mean", "share", "noise", "differ"), 0.25)
+    assert measure_error([[1, 2, 3, 4]], [[1, 2, 3, 5]]) == {**errors, "scale": 1.0}
 
 
-def test_class_scores_count_equal_choices():
+def test_error_of_class_probabilities_has_the_share_of_equal_classes():
     float32 = [[[0.9, 0.1], [0.4, 0.6]], [[0.5, 0.5]]]
     assert measure_error(float32, [[[0.8, 0.2], [0.6, 0.4]], [[0.5, 0.5]]])["same_choices"] == pytest.approx(2 / 3)
-    assert "same_choices" not in measure_error([[[1.0, 2.0]]], [[[1.0, 2.0]]]), "no scores"
+    assert "same_choices" not in measure_error([[[1.0, 2.0]]], [[[1.0, 2.0]]]), (
+        "rows that do not sum to 1 are no class probabilities"
+    )
 
 
 @pytest.mark.parametrize(
@@ -43,24 +50,24 @@ def test_class_scores_count_equal_choices():
     [([[1.0]], [[1.0, 2.0]]), ([[1.0]], [[np.nan]]), ([[0.0]], [[0.5]])],
     ids=["shape", "NaN", "zeros"],
 )
-def test_incomparable_outputs_differ_by_their_scale(float32, int8):
+def test_share_of_incomparable_outputs_is_1(float32, int8):
     assert measure_error(float32, int8)["share"] == 1
 
 
 def draw_probabilities(*shape, seed=0):
-    exponents = np.exp(np.random.default_rng(seed).standard_normal(shape))
-    return (exponents / exponents.sum(-1, keepdims=True)).astype("float32")
+    exponentials = np.exp(np.random.default_rng(seed).standard_normal(shape))
+    return (exponentials / exponentials.sum(-1, keepdims=True)).astype("float32")
 
 
-def measure_agreement(outputs, actual):
-    cases = [Case(f"case {index}", {}, {"out": array}) for index, array in enumerate(outputs)]
+def measure_agreement(expected, actual):
+    cases = [Case(f"case {index}", {}, {"out": array}) for index, array in enumerate(expected)]
     return measure_top1_agreement(cases, [{"out": array} for array in actual])
 
 
 def test_top1_is_the_share_of_rows_with_the_same_class():
-    scores = [draw_probabilities(2, 3), draw_probabilities(3, 3, seed=1)]
-    actual = [scores[0], np.roll(scores[1], 1, axis=-1)]
-    assert measure_agreement(scores, actual) == {"out": {"agreement": 0.4, "rows": 5}}
+    expected = [draw_probabilities(2, 3), draw_probabilities(3, 3, seed=1)]
+    actual = [expected[0], np.roll(expected[1], 1, axis=-1)]
+    assert measure_agreement(expected, actual) == {"out": {"agreement": 0.4, "rows": 5}}
 
 
 @pytest.mark.parametrize(
@@ -76,22 +83,22 @@ def test_top1_is_the_share_of_rows_with_the_same_class():
     ],
     ids=["axis varies", "one entry", "sum is not 1", "negative", "no rows", "integers", "scalar"],
 )
-def test_outputs_without_class_scores_have_no_top1(outputs):
+def test_outputs_that_are_no_class_probabilities_have_no_top1(outputs):
     assert measure_agreement(outputs, outputs) == {}
 
 
-def select_float32_layers(noise, limit):
-    """Return the layers that stay float32 in a model with the noise of every layer."""
+def select_float32_layers(noise_by_layer, limit):
+    """Return the layers that stay float32 in a model in which each int8 layer adds the given noise."""
 
     def measure(layers):
-        total = sum(noise[layer] ** 2 for layer in layers) ** 0.5
+        total = sum(noise_by_layer[layer] ** 2 for layer in layers) ** 0.5
         return {"y": {"noise": total, "share": 10 * total}, "quiet": {"noise": 0.0, "share": 0.0}}
 
-    return choose_float32_layers([*noise], measure, limit)
+    return choose_float32_layers([*noise_by_layer], measure, limit)
 
 
 @pytest.mark.parametrize(
-    ("noise", "limit", "float32_layers"),
+    ("noise_by_layer", "limit", "float32_layers"),
     [
         ({"a": 0.001, "b": 0.019, "c": 0.001}, None, []),
         ({"a": 0.001, "b": 0.5, "c": 0.001}, None, ["b"]),
@@ -101,7 +108,15 @@ def select_float32_layers(noise, limit):
         ({"a": 0.5, "b": 0.6, "c": 0.7, "d": 0.01}, None, ["c"]),
         ({"a": 0.5}, None, []),
     ],
-    ids=["little noise", "one", "two, in order", "limit", "equal noise", "at most a quarter", "single layer"],
+    ids=[
+        "little noise",
+        "one",
+        "two, in order",
+        "limit",
+        "equal noise",
+        "at most a quarter stays float32",
+        "single layer",
+    ],
 )
-def test_layers_with_most_noise_stay_float32(noise, limit, float32_layers):
-    assert select_float32_layers(noise, limit) == float32_layers
+def test_layers_with_most_noise_stay_float32(noise_by_layer, limit, float32_layers):
+    assert select_float32_layers(noise_by_layer, limit) == float32_layers

@@ -112,3 +112,12 @@ def test_table_has_every_private_name():
     trees = [tree for file, tree in TREES.items() if re.fullmatch(WRAPPER_MODULES, file.stem)]
     names = {name.rpartition(".")[2] for tree in trees for name in find_private_names(tree, own_names)}
     assert names - {"protobuf", "framework", "grappler", "ops", "src"} <= table_names
+
+
+def test_layers_override_no_private_method_of_keras():
+    """Keras 3.16 has a `Layer._dispatch_call`, for example."""
+    public = [*vars(keras_attn).values(), *vars(keras_attn.decoding).values()]
+    for layer in (value for value in public if isinstance(value, type) and issubclass(value, keras.layers.Layer)):
+        own = {name for base in layer.__mro__ if base.__module__.startswith("keras_attn.") for name in vars(base)}
+        inherited = {name for base in layer.__mro__ if base.__module__.startswith("keras.") for name in vars(base)}
+        assert not {name for name in own & inherited if re.match(r"_[a-z]", name)}, layer.__name__

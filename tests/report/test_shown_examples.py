@@ -57,21 +57,21 @@ def test_texts_of_ids_are_cut_at_their_length():
 
 def test_best_classes_have_their_probabilities():
     output = make_prediction([[0.1, 0.65, 0.25]])
-    assert (output.text, output.is_text, output.is_sequence) == ("versicolor", True, False)
+    assert (output.text, output.has_words, output.is_sequence) == ("versicolor", True, False)
     assert output.has_probabilities is True
-    assert output.rows == (("versicolor", "0.65"), ("virginica", "0.25"), ("setosa", "0.1"))
+    assert output.class_rows == (("versicolor", "0.65"), ("virginica", "0.25"), ("setosa", "0.1"))
 
 
 @pytest.mark.parametrize("scores", [[np.nan, 1, 0], [1, 0, np.nan], [np.nan] * 3])
 def test_nan_has_no_label(scores):
     output = make_prediction([scores])
-    assert (output.text, output.rows) == ("NaN", ())
+    assert (output.text, output.class_rows) == ("NaN", ())
 
 
 def test_sequence_has_the_best_classes_of_each_position():
     output = make_prediction([[[0.5, 0.3, 0.2], [np.nan, 1, 0], [0, 0, 1]]])
     assert (output.text, output.is_sequence) == ("setosa NaN virginica", True)
-    assert output.rows == (
+    assert output.class_rows == (
         ("0", "setosa", "0.5", "versicolor", "0.3", "virginica", "0.2"),
         ("1", "NaN"),
         ("2", "virginica", "1", "setosa", "0", "versicolor", "0"),
@@ -87,7 +87,7 @@ def test_outputs_of_ids_strings_and_numbers_are_predictions():
     }
     labels, weights_of = {"tokens": VOCABULARY}, {"weights": "attend"}
     predictions = make_example({}, outputs, labels, weights_of=weights_of).predictions
-    assert [(output.name, output.text, output.is_text) for output in predictions] == [
+    assert [(output.name, output.text, output.has_words) for output in predictions] == [
         ("tokens", "the cat", True),
         ("class", "dog", True),
         ("y", "0.333333 NaN", False),
@@ -109,7 +109,7 @@ def test_positions_are_the_first_axis_of_arrays_without_batch():
     second = build_example(1, case, build_manifest(inputs, outputs), labels, ())
     assert second.inputs == (("ids", "the cat sat"), ("x", "0 0"), ("few", "cat"))
     assert second.labelled_axes == ((3, ["the", "cat", "sat"]), ("few", ["cat"]), (2, ["the", "cat"]))
-    assert [output.is_sequence for output in second.predictions if output.rows] == [True]
+    assert [output.is_sequence for output in second.predictions if output.class_rows] == [True]
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """Table of features in docs/design.md: each feature with its code, its tests and their numbers of lines.
 
-`python tests/repository/feature_table.py` updates the numbers. The test ignores numbers, so a change of a few lines
-needs no new table. A file belongs to the feature with the longest matching prefix.
+`python tests/repository/feature_table.py` updates the numbers. `test_design.py` checks the table without its
+numbers, so a change of a few lines needs no update. A file belongs to the feature with the longest matching prefix.
 """
 
 import re
@@ -10,11 +10,13 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "design.md"
-BLOCK = re.compile(r"(?<=<!-- features -->\n).*?(?=\n<!-- end of features -->)", re.DOTALL)
-FOLDERS = ("keras_attn", "export", "tests", "benchmarks", "examples", "scripts", ".ci", "noxfile.py")
-BUDGETS = {"keras_attn/ and export/": 37_000, "tests/": 38_500, "all Python": 82_500}  # after restructuring
+TABLE_PATTERN = re.compile(r"(?<=<!-- features -->\n).*?(?=\n<!-- end of features -->)", re.DOTALL)
+COUNTED_PATHS = ("keras_attn", "export", "tests", "benchmarks", "examples", "scripts", ".ci", "noxfile.py")
+# Largest numbers of lines to which the project may grow
+BUDGETS = {"keras_attn/ and export/": 37_000, "tests/": 38_500, "all Python": 82_500}
 
-FEATURES = {  # what a user can do: prefixes of code, prefixes of tests
+# By feature, which says what a user can do: prefixes of the paths of its code, and of its tests
+FEATURES = {
     "attention layers with masks, on three backends": (
         "keras_attn/",
         "tests/layers/ tests/contract/",
@@ -40,7 +42,10 @@ FEATURES = {  # what a user can do: prefixes of code, prefixes of tests
         "tests/export_model/ tests/tracing/ tests/private_api/ tests/signature/",
     ),
     "operators that tf2onnx lacks or converts wrongly": ("export/_operators/", "tests/operators/ tests/values/"),
-    "attention in the fastest checked form": ("export/_lowerings/ export/_thresholds.py", "tests/lowerings/"),
+    "each attention layer exported in its fastest form": (
+        "export/_lowerings/ export/_thresholds.py",
+        "tests/lowerings/",
+    ),
     "graphs simplified for onnxruntime": ("export/_onnx/ export/_passes/", "tests/onnx/ tests/passes/"),
     "golden cases and rounding limits": (
         "export/_golden_cases/ export/_rounding/",
@@ -51,7 +56,7 @@ FEATURES = {  # what a user can do: prefixes of code, prefixes of tests
         "export/_bundle/ export/_format/",
         "tests/bundle/ tests/format/",
     ),
-    "first difference, timing of a bundle": (
+    "bundle: first layer that differs from Keras, run time and memory": (
         "export/_bundle/bench export/_bundle/first_difference export/_bundle/onnx_tensors "
         "export/_bundle/saved_model_tensors export/_processes/peak_memory export/_latency",
         "tests/bundle/test_bench_bundle.py tests/bundle/test_first_difference.py tests/test_latency.py",
@@ -72,56 +77,56 @@ FEATURES = {  # what a user can do: prefixes of code, prefixes of tests
 def list_files() -> list[str]:
     """Return the Python files of the repository."""
     names = subprocess.run(
-        ["git", "ls-files", "--cached", "--others", "--exclude-standard", *FOLDERS],
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", *COUNTED_PATHS],
         cwd=ROOT, check=True, capture_output=True, text=True,
     ).stdout.splitlines()  # fmt: skip
     return [name for name in names if name.endswith(".py") and (ROOT / name).exists()]
 
 
-def read_owners() -> dict[str, str]:
+def map_prefixes_to_features() -> dict[str, str]:
     """Return the feature of each prefix."""
     return {prefix: feature for feature, parts in FEATURES.items() for part in parts for prefix in part.split()}
 
 
 def find_prefix(file: str) -> str:
     """Return the longest prefix that matches a file, or an empty string."""
-    return max((prefix for prefix in read_owners() if file.startswith(prefix)), key=len, default="")
+    return max((prefix for prefix in map_prefixes_to_features() if file.startswith(prefix)), key=len, default="")
 
 
 def format_table() -> str:
     """Return the Markdown table."""
-    lines = dict.fromkeys(((feature, kind) for feature in FEATURES for kind in ("code", "tests")), 0)
+    line_counts = dict.fromkeys(((feature, kind) for feature in FEATURES for kind in ("code", "tests")), 0)
     total = dict.fromkeys(BUDGETS, 0)
     for file in list_files():
         count = len((ROOT / file).read_text(encoding="utf-8").splitlines())
         is_test = file.startswith("tests/")
-        lines[read_owners()[find_prefix(file)], "tests" if is_test else "code"] += count
+        line_counts[map_prefixes_to_features()[find_prefix(file)], "tests" if is_test else "code"] += count
         total["all Python"] += count
         if is_test:
             total["tests/"] += count
         elif file.startswith(("keras_attn/", "export/")):
             total["keras_attn/ and export/"] += count
-    rows = [
-        f"| {feature} | {to_code(code)} | {to_code(tests)} | {lines[feature, 'code']:,} | {lines[feature, 'tests']:,} |"
-        for feature, (code, tests) in FEATURES.items()
-    ]
-    sums = [f"| **{name}** | {total[name]:,} | {budget:,} |" for name, budget in BUDGETS.items()]
-    features = [
+    rows = []
+    for feature, prefixes in FEATURES.items():
+        counts = [f"{line_counts[feature, kind]:,}" for kind in ("code", "tests")]
+        rows.append(f"| {' | '.join([feature, *map(format_prefixes, prefixes), *counts])} |")
+    total_rows = [f"| **{name}** | {total[name]:,} | {budget:,} |" for name, budget in BUDGETS.items()]
+    feature_rows = [
         "| what a user can do | code | tests | lines of code | lines of tests |",
         "|---|---|---|---:|---:|",
         *rows,
     ]
-    return "\n".join([*features, "", "| lines | now | budget |", "|---|---:|---:|", *sums])
+    return "\n".join([*feature_rows, "", "| lines | now | budget |", "|---|---:|---:|", *total_rows])
 
 
-def to_code(prefixes: str) -> str:
+def format_prefixes(prefixes: str) -> str:
     """Return prefixes as Markdown code, with a `*` if a prefix matches several files."""
     return ", ".join(f"`{prefix}{'' if prefix.endswith(('/', '.py')) else '*'}`" for prefix in prefixes.split())
 
 
 def build_page() -> str:
     """Return docs/design.md with the table."""
-    return BLOCK.sub(lambda _: format_table(), PAGE.read_text(encoding="utf-8"))
+    return TABLE_PATTERN.sub(lambda _: format_table(), PAGE.read_text(encoding="utf-8"))
 
 
 if __name__ == "__main__":

@@ -108,7 +108,7 @@ def test_relative_imports_are_found():
 def test_every_python_file_belongs_to_a_feature():
     prefixes = {file: feature_table.find_prefix(file) for file in feature_table.list_files()}
     assert [file for file, prefix in prefixes.items() if not prefix] == []
-    assert set(feature_table.read_owners()) == set(prefixes.values())  # each prefix has a file
+    assert set(feature_table.map_prefixes_to_features()) == set(prefixes.values())  # each prefix has a file
 
 
 def test_design_page_has_the_table_of_features():

@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import numpy_helper
-from small_bundle import PACKAGES, refresh_checksum, run_python
+from small_bundle import UNNEEDED_PACKAGES, refresh_checksum, run_python
 
 from keras_attn_export._format.cases import load_cases
 from keras_attn_export._format.names import CASES, MODEL
@@ -28,7 +28,7 @@ def replay(kit, *options):
     """Run the script on the bundles of a kit, and return its process and its rows by bundle."""
     output = kit.parent / "replay.json"
     arguments = (*sorted(kit.iterdir()), "--output", output, "--quick", "--provider", "cpu", *options)
-    process = run_python(SCRIPT, *arguments, cwd=kit.parent, blocked=PACKAGES)
+    process = run_python(SCRIPT, *arguments, cwd=kit.parent, blocked=UNNEEDED_PACKAGES)
     rows = json.loads(output.read_text())["bundles"] if output.exists() else []
     return process, {row["bundle"]: row for row in rows}
 

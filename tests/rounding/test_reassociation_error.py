@@ -19,18 +19,18 @@ def measure_widening(model):
     cases = measure_limits(signature, generate_cases(model).cases, "float32")
     (name,) = signature.outputs
     pairs = zip(cases, widen_for_reassociation(signature, cases, {case.name for case in cases}), strict=True)
-    return max(float(np.max(widened.rounding[name] / case.rounding[name])) for case, widened in pairs)
+    return max(float(np.max(widened.rounding_limits[name] / case.rounding_limits[name])) for case, widened in pairs)
 
 
 @pytest.mark.slow
 def test_normalization_over_one_feature_widens_limits_of_the_named_cases_alone():
-    x = build_sequence_input(size=1)
+    x = build_sequence_input(num_features=1)
     model = keras.Model(x, layers.LayerNormalization(epsilon=1e-6, beta_initializer="ones")(x))
     assert measure_widening(model) > 3
     signature, array = build_signature(model), np.ones((2, 3, 1), "float32")
     cases = [Case(name, {"x": array}, signature.run({"x": array})) for name in ("first", "second")]
     first_case, second_case = widen_for_reassociation(signature, cases, {"first"})
-    assert first_case.rounding
+    assert first_case.rounding_limits
     assert second_case is cases[1]
 
 
@@ -47,7 +47,7 @@ def test_normalization_over_one_feature_widens_limits_of_the_named_cases_alone()
 )
 def test_limits_of_other_layers_grow_by_less_than_2(build):
     keras.utils.set_random_seed(0)
-    x = build_sequence_input(size=6)
+    x = build_sequence_input(num_features=6)
     assert measure_widening(keras.Model(x, build(x))) < 2
 
 
@@ -99,4 +99,4 @@ def test_equivalent_computations_are_within_limits(build, compute, shape):
     cases = measure_limits(signature, cases, "float32")
     for case in widen_for_reassociation(signature, cases, {""}):
         ((name, expected),) = case.outputs.items()
-        assert np.all(np.abs(compute(case.inputs["x"]) - expected) <= case.rounding[name])
+        assert np.all(np.abs(compute(case.inputs["x"]) - expected) <= case.rounding_limits[name])

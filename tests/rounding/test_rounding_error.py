@@ -77,12 +77,12 @@ def test_large_scores_have_wide_limits_in_coarse_precisions(precision, gap):
     signature = build_signature(keras.Model(x, {"out": ops.softmax(x)}))
     inputs = {"x": np.float32([[1e4, 1e4 - gap]])}
     cases = [Case(name, inputs, signature.run(inputs)) for name in ("base", LARGE_VALUES)]
-    base, large = (case.rounding["out"][0, 1] for case in measure_limits(signature, cases, precision))
+    base, large = (case.rounding_limits["out"][0, 1] for case in measure_limits(signature, cases, precision))
     assert base < 0.1
     assert large > 1
     signature, inputs = build_signature(build_dense_model()), {"x": draw_normal(8, 6)}  # a model without scores
     cases = [Case(name, inputs, signature.run(inputs)) for name in ("base", LARGE_VALUES)]
-    base, large = (case.rounding["out"].max() for case in measure_limits(signature, cases, precision))
+    base, large = (case.rounding_limits["out"].max() for case in measure_limits(signature, cases, precision))
     assert large < 2 * base
 
 

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from bundle_service import ROOT, VALID_INPUTS, post_request, run_service, start_service
-from small_bundle import assert_one_line, flip_byte, read_manifest
+from small_bundle import assert_one_line, flip_bit, read_manifest
 
 from keras_attn import AdditiveAttention
 from keras_attn_export import export_model
@@ -279,7 +279,7 @@ def test_service_stops_within_a_second_after_pending_requests(exported, tmp_path
 
 
 def test_altered_bundle_is_not_served(bundle, tmp_path):
-    flip_byte(bundle / "model.onnx")
+    flip_bit(bundle / "model.onnx")
     (tmp_path / "app").mkdir()
     assert start_service(tmp_path / "app", bundle).wait(60) == 1
     log = (tmp_path / "app" / "log.txt").read_text(encoding="utf-8")

@@ -127,7 +127,7 @@ UNSUPPORTED = {
     "integers in groups": (
         build_lambda(lambda x: tf.nn.conv2d(tf.fill((2, 5, 5, 4), tf.cast(x[0, 0], "int32")), KERNEL, 1, "SAME")),
         None,
-        "Op `Conv2D` of layer `odd` .+: convolutions of integers and float64 have one group. Write that .+ float32",
+        "Op `Conv2D` of layer `odd` .+: convolutions of integers and float64 must have one group. Write .+ float32",
     ),
     "of Python": (
         build_lambda(lambda x: tf.ensure_shape(tf.numpy_function(np.sin, [x], tf.float32), [None, 3])),

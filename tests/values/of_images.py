@@ -1,4 +1,4 @@
-"""Images, convolutions, pooling and normalisation of `keras.ops`."""
+"""Operator cases of images, convolutions, pooling and normalization, mostly of `keras.ops`."""
 
 from functools import partial
 
@@ -23,39 +23,43 @@ from .grids import (
 from .table import add, add_ops
 
 add_images = partial(add_ops, ops.image)
-PICTURE, SIZES = (2, 5, 6, 3), [(3, 7), (7, 3), (6, 10), (1, 1)]
-COLOUR_PICTURES = np.random.default_rng(0).random(PICTURE)
+IMAGE_SHAPE, SIZES = (2, 5, 6, 3), [(3, 7), (7, 3), (6, 10), (1, 1)]
+COLOUR_IMAGES = np.random.default_rng(0).random(IMAGE_SHAPE)
 
-# A larger limit: positions of pixels are computed in float32, and the order of additions decides how they round.
+# The limit is larger than the default, because positions of pixels are computed in float32, where their rounding
+# depends on the order of additions.
 for method in ("nearest", "bilinear", "bicubic", "area", "lanczos3", "lanczos5"):
     for is_static in (True, False):
         options = {"interpolation": method, "is_static": is_static, "limit": 1e-4}
         for size in SIZES if is_static else [(7, 3)]:
             variant = f"{method}, to {size}, from a size that is {'known' if is_static else 'unknown'}"
-            add_images("resize", mix(*PICTURE), variant=variant, size=size, **options)
-    # The sines of Lanczos's weights round differently in TensorFlow, which can change a result of integers.
-    dtypes, deviations = ("uint8", *SIGNED_INTEGERS), ()
+            add_images("resize", mix(*IMAGE_SHAPE), variant=variant, size=size, **options)
+    dtypes, deviating_kinds = ("uint8", *SIGNED_INTEGERS), ()
     if method.startswith("lanczos"):
-        dtypes, deviations = ("uint8",), (FINITE_VALUES,)
+        # TensorFlow rounds the sines in Lanczos's weights differently. So an integer result may differ by rounding,
+        # which `deviations.py` allows for finite values.
+        dtypes, deviating_kinds = ("uint8",), (FINITE_VALUES,)
     options = {"size": (7, 3), "interpolation": method}
-    add_images("resize", fill(PICTURE), dtypes, variant=f"{method}, integers", deviations=deviations, **options)
+    add_images(
+        "resize", fill(IMAGE_SHAPE), dtypes, variant=f"{method}, integers", deviations=deviating_kinds, **options
+    )
     options |= {"data_format": "channels_first", "limit": 2e-5}
     add_images("resize", mix(2, 3, 5, 6), variant=f"{method}, channels first", **options)
 for method in ("bilinear", "bicubic"):
     options = {"size": (3, 4), "interpolation": method, "antialias": True, "limit": 2e-5}
-    add_images("resize", mix(*PICTURE), variant=f"{method}, antialias", **options)
+    add_images("resize", mix(*IMAGE_SHAPE), variant=f"{method}, antialias", **options)
 for method in ("gaussian", "mitchellcubic"):
     resize = partial(tf.image.resize, size=(4, 9), method=method)
-    add("tf.image.resize", resize, mix(*PICTURE), FLOAT32, method, limit=1e-4)
+    add("tf.image.resize", resize, mix(*IMAGE_SHAPE), FLOAT32, method, limit=1e-4)
 for factor in (0.0, 0.3, 1.7):
     adjust = partial(tf.image.adjust_saturation, saturation_factor=factor)
-    add("tf.image.adjust_saturation", adjust, feed(COLOUR_PICTURES), FLOAT32, f"{factor=}", limit=1e-4)
+    add("tf.image.adjust_saturation", adjust, feed(COLOUR_IMAGES), FLOAT32, f"{factor=}", limit=1e-4)
 for options in ({"sizes": [1, 2, 3, 1], "strides": [1, 1, 2, 1]}, {"sizes": [1, 3, 3, 1], "strides": [1, 2, 2, 1]}):
     extract = partial(tf.image.extract_patches, rates=[1, 1, 1, 1], padding="SAME", **options)
-    add("tf.image.extract_patches", extract, mix(*PICTURE), variant=str(options["sizes"]))
+    add("tf.image.extract_patches", extract, mix(*IMAGE_SHAPE), variant=str(options["sizes"]))
 for verb in ("crop", "pad"):
     options = {f"{verb}_to_aspect_ratio": True, "size": (7, 3), "limit": 1e-5}
-    for shape in (PICTURE, (2, 6, 5, 3)):
+    for shape in (IMAGE_SHAPE, (2, 6, 5, 3)):
         variant = f"{verb}, from {shape}"
         add_images("resize", mix(*shape), variant=variant, is_static=True, **options)
         add_images("resize", mix(*shape), variant=f"{variant}, unknown", **options)
@@ -67,8 +71,8 @@ add_images("rgb_to_hsv hsv_to_rgb rgb_to_grayscale", mix(2, 4, 5, 3), FLOAT32, i
 add_images("rgb_to_grayscale", fill((4, 5, 3)), ("uint8",), variant="integers", is_static=True)
 
 refusal_options = {"is_static": True, "refusal": "Op `ImageProjectiveTransformV3`"}
-transform = np.float32([[1.1, 0.2, -1.3, 0.1, 0.9, 0.7, 0.01, -0.02]] * 2)
-add_images("affine_transform", fill((2, 6, 6, 3)), transform=transform, **refusal_options)
+transform_matrices = np.float32([[1.1, 0.2, -1.3, 0.1, 0.9, 0.7, 0.01, -0.02]] * 2)
+add_images("affine_transform", fill((2, 6, 6, 3)), transform=transform_matrices, **refusal_options)
 CORNERS = {"start_points": [[0, 0], [5, 0], [0, 5], [5, 5]], "end_points": [[1, 1], [5, 1], [0, 4], [4, 4]]}
 options = {name: np.float32(points) for name, points in CORNERS.items()}
 add_images("perspective_transform", fill((2, 6, 6, 3)), **refusal_options, **options)
@@ -98,13 +102,13 @@ add_images("pad_images", mix(2, 6, 7, 3), NUMBERS, top_padding=1, left_padding=2
 options = {"kernel_size": (5, 3), "sigma": (2.0, 0.5)}
 add_images("gaussian_blur", mix(2, 6, 7, 3), FLOAT32, is_static=True, limit=2e-5, **options)
 add_images("sobel_edges", mix(2, 5, 6, 3), is_static=True)
-add_images("elastic_transform", fill(PICTURE), FLOAT32, is_static=True, seed=1, limit=1e-3)
-transform = {"scale": np.float32([1.4, 0.7]), "translation": np.float32([0.3, -1])}
+add_images("elastic_transform", fill(IMAGE_SHAPE), FLOAT32, is_static=True, seed=1, limit=1e-3)
+scale_and_translation = {"scale": np.float32([1.4, 0.7]), "translation": np.float32([0.3, -1])}
 for method in ("linear", "cubic", "lanczos3", "lanczos5"):
     for antialias in (True, False):
         options = {"method": method, "antialias": antialias, "spatial_dims": (1, 2), "output_shape": (2, 7, 4, 3)}
         options |= {"variant": f"{method}, {'antialias' if antialias else 'no antialias'}", "limit": 2e-5}
-        add_images("scale_and_translate", mix(2, 5, 6, 3), FLOAT32, is_static=True, **transform, **options)
+        add_images("scale_and_translate", mix(2, 5, 6, 3), FLOAT32, is_static=True, **scale_and_translation, **options)
 add_images("ssim", fill((2, 12, 12, 3), (2, 12, 12, 3)), FLOAT32, is_static=True, max_val=5.0, limit=1e-4)
 
 add_nn = partial(add_ops, ops.nn)
@@ -119,49 +123,52 @@ def make_kernel(rank: int, size: int, *channels: int) -> np.ndarray:
     return fill((*[size] * rank, *channels))("finite", "float32")[0]
 
 
-def add_windows(names: str, make_inputs, variant: str, dtypes: tuple[str, ...] = FLOAT32, **options: object):
-    """Add cases with static sizes, and with unknown sizes."""
+def add_windows(op_names: str, make_inputs, variant: str, dtypes: tuple[str, ...] = FLOAT32, **options: object):
+    """Add cases of operators with static sizes, and with unknown sizes; `op_names` are separated by spaces."""
     for is_static in (True, False):
         sized_variant = f"{variant}, {'known' if is_static else 'unknown'} sizes"
-        add_nn(names, make_inputs, dtypes, variant=sized_variant, is_static=is_static, **options)
+        add_nn(op_names, make_inputs, dtypes, variant=sized_variant, is_static=is_static, **options)
 
 
 for rank, shape in SHAPES.items():
-    pictures = mix(*shape)
+    make_images = mix(*shape)
     for padding in ("valid", "same"):
-        for window in [*WINDOWS, *WINDOWS_WITH_GAPS]:
-            size = window.get("size", 3)
-            options = {"padding": padding, **{name: value for name, value in window.items() if name != "size"}}
+        for window_options in [*WINDOWS, *WINDOWS_WITH_GAPS]:
+            size = window_options.get("size", 3)
+            call_options = {name: value for name, value in window_options.items() if name != "size"}
+            options = {"padding": padding, **call_options}
             variant = f"{rank}D of {size}, " + ", ".join(f"{name}={value}" for name, value in options.items())
-            add_windows("conv", pictures, variant, kernel=make_kernel(rank, size, 4, 6), **options)
+            add_windows("conv", make_images, variant, kernel=make_kernel(rank, size, 4, 6), **options)
             if rank < 3:
-                add_windows("depthwise_conv", pictures, variant, kernel=make_kernel(rank, size, 4, 2), **options)
+                add_windows("depthwise_conv", make_images, variant, kernel=make_kernel(rank, size, 4, 2), **options)
             if "dilation_rate" not in options or padding == "valid":
-                add_windows("conv_transpose", pictures, variant, kernel=make_kernel(rank, size, 5, 4), **options)
-        for pool_size, strides in POOLS:
-            options = {"pool_size": pool_size, **strides}
+                add_windows("conv_transpose", make_images, variant, kernel=make_kernel(rank, size, 5, 4), **options)
+        for pool_size, stride_options in POOLS:
+            options = {"pool_size": pool_size, **stride_options}
             variant = f"{rank}D, {padding}, " + ", ".join(f"{name}={value}" for name, value in options.items())
-            add_windows("average_pool", pictures, variant, padding=padding, **options)
+            add_windows("average_pool", make_images, variant, padding=padding, **options)
             make_inputs, dtypes = mix(*shape, skip_kinds=(NAN,)), FLOATS if rank < 3 else FLOAT32
             add_windows("max_pool", make_inputs, variant, dtypes, padding=padding, **options)
     options = {"kernel": make_kernel(rank, 3, 2, 6), "padding": "same"}
-    add_nn("conv", pictures, FLOAT32, variant=f"{rank}D, groups", is_static=True, **options)
-    for padding in (0, 1):
-        options = {"kernel": make_kernel(rank, 3, 5, 4), "strides": 2, "padding": "same", "output_padding": padding}
-        add_windows("conv_transpose", pictures, f"{rank}D, output_padding={padding}", **options)
+    add_nn("conv", make_images, FLOAT32, variant=f"{rank}D, groups", is_static=True, **options)
+    for output_padding in (0, 1):
+        options = {"kernel": make_kernel(rank, 3, 5, 4), "strides": 2, "padding": "same"}
+        options["output_padding"] = output_padding
+        add_windows("conv_transpose", make_images, f"{rank}D, {output_padding=}", **options)
     if rank < 3:
-        add_nn("max_pool", pictures, INTEGERS, variant=f"{rank}D, integers", pool_size=2, padding="same")
+        add_nn("max_pool", make_images, INTEGERS, variant=f"{rank}D, integers", pool_size=2, padding="same")
         kernels = {"depthwise_kernel": make_kernel(rank, 3, 4, 2), "pointwise_kernel": make_kernel(rank, 1, 8, 3)}
-        add_windows("separable_conv", pictures, f"{rank}D", padding="same", **kernels)
+        add_windows("separable_conv", make_images, f"{rank}D", padding="same", **kernels)
     options = {"output_size": (3,) * rank, "data_format": "channels_last", "is_static": True}
     add_nn("adaptive_max_pool adaptive_average_pool", fill(shape), FLOAT32, variant=f"{rank}D", **options)
 add_nn("max_pool", mix(*SHAPES[1]), variant="NaN", pool_size=3, strides=1, deviations=(NAN,))
 negative_infinity = np.full(SHAPES[1], -np.inf)
 make_inputs = feed(np.ones(SHAPES[1]), infinite=(negative_infinity,))
-# If TensorFlow has a kernel of float16 for the processor, the maximum of -infinity is not replaced by a finite number.
+# In float32, TensorFlow's maximum of -infinity alone is a finite number. In float16, the maximum is -infinity if
+# TensorFlow has a float16 kernel for the processor, else a finite number too.
 KEEPS_INFINITY = bool(np.isneginf(ops.convert_to_numpy(ops.max_pool(negative_infinity.astype("float16"), 2))).all())
-for dtype, deviations in (("float32", (INFINITIES,)), ("float16", () if KEEPS_INFINITY else (INFINITIES,))):
-    add_nn("max_pool", make_inputs, (dtype,), variant="-infinity alone", pool_size=2, deviations=deviations)
+for dtype, deviating_kinds in (("float32", (INFINITIES,)), ("float16", () if KEEPS_INFINITY else (INFINITIES,))):
+    add_nn("max_pool", make_inputs, (dtype,), variant="-infinity alone", pool_size=2, deviations=deviating_kinds)
 kernel = make_kernel(2, 3, 4, 2).astype("float64")
 add_nn("conv depthwise_conv", fill(SHAPES[2]), ("float64",), variant="float64", kernel=kernel, is_static=True)
 add_nn("unfold", mix(2, 4, 4, 6), is_static=True, kernel_size=2)

@@ -1,4 +1,7 @@
-"""Operators of `keras.ops` that gather, scatter, rearrange or create numbers by position."""
+"""Test cases for operators that gather, scatter, rearrange or create elements by position.
+
+Also cases for layers that encode or scale their inputs, and for losses.
+"""
 
 from functools import partial
 
@@ -12,26 +15,27 @@ IDS = np.array([[0, -1, 2], [3, 5, -2], [7, -(2**31), 2**31 - 1]], "int32")
 REPEATED_INDICES = np.int32([[0], [3], [0], [1], [3], [0]])
 UNIQUE_INDICES = np.int32([[0], [3], [2], [1], [5], [4]])
 ROWS = np.arange(18.0).reshape(6, 3) - 7.5
-NAN_ROWS = np.where(ROWS == 2.5, np.inf, np.where(ROWS == -5.5, np.nan, ROWS))
+NON_FINITE_ROWS = np.where(ROWS == 2.5, np.inf, np.where(ROWS == -5.5, np.nan, ROWS))
 SORTED_IDS, UNSORTED_IDS = np.int32([0, 0, 1, 1, 3, 3]), np.int32([2, -1, 0, 2, -5, 0])
-GRID, MATRIX = fill((2, 3, 4)), fill((3, 4))
+make_3d_array, make_matrix = fill((2, 3, 4)), fill((3, 4))
 
 
-def feed_rows(*arguments, **kinds):
-    """Return an input maker of `ROWS` in the dtype of the case and further arguments; by keyword, rows of other kinds.
+def feed_rows(*arguments, **rows_by_special_kind):
+    """Return an input maker of `ROWS` and further arguments.
 
-    Rows of uint8 are the absolute values.
+    The rows have the dtype of the case; rows of uint8 are the absolute values. A keyword, such as `nan`, gives the
+    rows for another kind of special values.
     """
 
     def make_inputs(kind: str, dtype: str):
-        inputs_by_kind = {keyword: (special_rows, *arguments) for keyword, special_rows in kinds.items()}
+        inputs_by_kind = {keyword: (rows, *arguments) for keyword, rows in rows_by_special_kind.items()}
         inputs = feed(ROWS, *arguments, **inputs_by_kind)(kind, dtype)
         return inputs and (np.abs(ROWS).astype(dtype) if dtype == "uint8" else inputs[0].astype(dtype), *inputs[1:])
 
     return make_inputs
 
 
-# One-hot vectors and tables
+# Encoding of ids, tables, and scaling
 for axis in (-1, 0, 1):
     add_ops(ops, "one_hot", feed(IDS), INT32, variant=f"axis {axis}", num_classes=4, axis=axis)
 add_ops(ops, "one_hot", make_array, INTEGERS, num_classes=3)
@@ -72,7 +76,12 @@ add("keras.ops.unravel_index", lambda x: ops.unravel_index(x, (3, 4)), feed(np.i
 add("keras.ops.select", lambda x: ops.select([x > 3, x < 0], [x, -x], 1), feed_rows(), FLOATS)
 
 # Scattering
-add("keras.ops.scatter", lambda x, i: ops.scatter(i, x, (5, 3)), feed_rows(REPEATED_INDICES, nan=NAN_ROWS), NUMBERS)
+add(
+    "keras.ops.scatter",
+    lambda x, i: ops.scatter(i, x, (5, 3)),
+    feed_rows(REPEATED_INDICES, nan=NON_FINITE_ROWS),
+    NUMBERS,
+)
 for variant, indices, shape in (
     ("known indices", REPEATED_INDICES, (5, 3)),
     ("known indices without repeats", UNIQUE_INDICES, (6, 3)),
@@ -86,8 +95,8 @@ for reduction in ("add", "max", "min", "mul"):
 add("keras.ops.slice_update", lambda x: ops.slice_update(x, (1, 1), x[:2, :2]), feed_rows(), NUMBERS)
 for reduction in ("sum", "max", "min", "prod"):
     name, function = f"keras.ops.segment_{reduction}", getattr(ops, f"segment_{reduction}")
-    add(name, partial(function, sorted=True), feed_rows(SORTED_IDS, nan=NAN_ROWS), NUMBERS, "sorted", limit=5e-6)
-    reduce_unsorted, make_inputs = partial(function, num_segments=4), feed_rows(UNSORTED_IDS, nan=NAN_ROWS)
+    add(name, partial(function, sorted=True), feed_rows(SORTED_IDS, nan=NON_FINITE_ROWS), NUMBERS, "sorted", limit=5e-6)
+    reduce_unsorted, make_inputs = partial(function, num_segments=4), feed_rows(UNSORTED_IDS, nan=NON_FINITE_ROWS)
     add(name, reduce_unsorted, make_inputs, NUMBERS, "ids of -1 and empty segments", limit=5e-6)
     add(name, function, feed_rows(np.int32([2, 1, 0, 2, 1, 0])), FLOATS, limit=5e-6)
 COUNTS = np.int32([0, 3, 3, 7])
@@ -97,43 +106,43 @@ add_ops(ops, "bincount", feed(COUNTS.reshape(2, 2)), INT32, variant="rows")
 add("keras.ops.bincount", lambda x, w: ops.bincount(x, w), feed(COUNTS, np.array([0.5, 1, 2, -1])), FLOAT32, "weights")
 
 # Rearranging
-add_ops(ops, "tril triu diag diagonal trace ravel transpose flipud fliplr rot90", MATRIX, DTYPES)
+add_ops(ops, "tril triu diag diagonal trace ravel transpose flipud fliplr rot90", make_matrix, DTYPES)
 for k in (1, -1):
     for name in ("tril", "triu", "diag", "diagonal"):
-        add(f"keras.ops.{name}", partial(lambda f, k, x: f(x, k), getattr(ops, name), k), MATRIX, DTYPES, f"{k}")
-add("keras.ops.tril", lambda x: ops.tril(ops.log(ops.relu(x))), GRID, FLOATS, "infinite")
+        add(f"keras.ops.{name}", partial(lambda f, k, x: f(x, k), getattr(ops, name), k), make_matrix, DTYPES, f"{k}")
+add("keras.ops.tril", lambda x: ops.tril(ops.log(ops.relu(x))), make_3d_array, FLOATS, "infinite")
 add_ops(ops, "diag diagflat", fill((4,)), NUMBERS, variant="1D input")
 for shift in (0, 1, -1, 7, 2**20 + 1):
-    add_ops(ops, "roll", MATRIX, NUMBERS, variant=f"{shift}", shift=shift, axis=1)
-add_ops(ops, "roll", MATRIX, FLOATS, variant="all", shift=5)
-add_ops(ops, "repeat", MATRIX, DTYPES, repeats=2, axis=1)
-add_ops(ops, "repeat", MATRIX, FLOATS, variant="all", repeats=2)
-variant = "a number of repeats for each"
-add_ops(ops, "repeat", MATRIX, FLOATS, variant=variant, repeats=[0, 1, 2, 3], axis=1, is_static=True)
-add_ops(ops, "tile", MATRIX, DTYPES, repeats=[2, 1, 3])
+    add_ops(ops, "roll", make_matrix, NUMBERS, variant=f"{shift}", shift=shift, axis=1)
+add_ops(ops, "roll", make_matrix, FLOATS, variant="flattened", shift=5)
+add_ops(ops, "repeat", make_matrix, DTYPES, repeats=2, axis=1)
+add_ops(ops, "repeat", make_matrix, FLOATS, variant="flattened", repeats=2)
+variant = "repeats for each column"
+add_ops(ops, "repeat", make_matrix, FLOATS, variant=variant, repeats=[0, 1, 2, 3], axis=1, is_static=True)
+add_ops(ops, "tile", make_matrix, DTYPES, repeats=[2, 1, 3])
 for mode in ("constant", "reflect", "symmetric"):
-    add_ops(ops, "pad", MATRIX, NUMBERS, variant=mode, pad_width=((1, 2), (2, 1)), mode=mode)
-add_ops(ops, "expand_dims", MATRIX, DTYPES, axis=1)
+    add_ops(ops, "pad", make_matrix, NUMBERS, variant=mode, pad_width=((1, 2), (2, 1)), mode=mode)
+add_ops(ops, "expand_dims", make_matrix, DTYPES, axis=1)
 add_ops(ops, "squeeze", fill((3, 1, 4)), DTYPES, axis=1, is_static=True)
-add_ops(ops, "swapaxes", GRID, DTYPES, axis1=0, axis2=2)
-add_ops(ops, "moveaxis", GRID, DTYPES, source=0, destination=-1)
-add_ops(ops, "reshape", MATRIX, DTYPES, newshape=(-1, 6))
+add_ops(ops, "swapaxes", make_3d_array, DTYPES, axis1=0, axis2=2)
+add_ops(ops, "moveaxis", make_3d_array, DTYPES, source=0, destination=-1)
+add_ops(ops, "reshape", make_matrix, DTYPES, newshape=(-1, 6))
 add_ops(ops, "broadcast_to", fill((1, 4)), DTYPES, shape=(3, 4))
-add_ops(ops, "split", MATRIX, DTYPES, indices_or_sections=[1, 3], axis=-1, is_static=True)
-add_ops(ops, "array_split", MATRIX, DTYPES, indices_or_sections=3, axis=-1, is_static=True)
-add_ops(ops, "hsplit", MATRIX, FLOATS, indices_or_sections=2, is_static=True)
-add_ops(ops, "vsplit", MATRIX, FLOATS, indices_or_sections=3, is_static=True)
-add_ops(ops, "dsplit", GRID, FLOATS, indices_or_sections=2, is_static=True)
-add_ops(ops, "unstack", MATRIX, DTYPES, axis=-1, is_static=True)
+add_ops(ops, "split", make_matrix, DTYPES, indices_or_sections=[1, 3], axis=-1, is_static=True)
+add_ops(ops, "array_split", make_matrix, DTYPES, indices_or_sections=3, axis=-1, is_static=True)
+add_ops(ops, "hsplit", make_matrix, FLOATS, indices_or_sections=2, is_static=True)
+add_ops(ops, "vsplit", make_matrix, FLOATS, indices_or_sections=3, is_static=True)
+add_ops(ops, "dsplit", make_3d_array, FLOATS, indices_or_sections=2, is_static=True)
+add_ops(ops, "unstack", make_matrix, DTYPES, axis=-1, is_static=True)
 for name in ("concatenate", "stack", "hstack", "vstack", "dstack"):
     add(f"keras.ops.{name}", partial(lambda f, x, y: f([x, y]), getattr(ops, name)), fill((3, 4), (3, 4)), DTYPES)
 add_ops(ops, "append", fill((3, 4), (3, 4)), DTYPES, axis=0)
 add_ops(ops, "meshgrid", fill((3,), (4,)), DTYPES)
 rearrange = partial(ops.rearrange, pattern="b (h w) c -> b h w c", h=3, w=1)
-add("keras.ops.rearrange", rearrange, GRID, FLOATS, is_static=True)
-add_ops(ops, "extract_sequences", MATRIX, FLOATS, sequence_length=2, sequence_stride=1, is_static=True)
-add("keras.ops.shape", lambda x: ops.zeros(ops.shape(x)[1:]), GRID)
-add_ops(ops, "size", GRID)
+add("keras.ops.rearrange", rearrange, make_3d_array, FLOATS, is_static=True)
+add_ops(ops, "extract_sequences", make_matrix, FLOATS, sequence_length=2, sequence_stride=1, is_static=True)
+add("keras.ops.shape", lambda x: ops.zeros(ops.shape(x)[1:]), make_3d_array)
+add_ops(ops, "size", make_3d_array)
 
 # Creating
 for name, arguments in {
@@ -160,18 +169,18 @@ for name, arguments in {
 add("keras.ops.empty", lambda x: ops.shape(ops.empty((3, 4)))[0] + x, fill((2,)), INT32)
 add_ops(ops, "empty_like", feed(np.zeros((0, 3))), FLOAT32)
 add("keras.ops.arange", lambda x: ops.arange(ops.shape(x)[0], 0, -2), fill((5,)), FLOAT32, "length from a shape")
-add("keras.ops.linspace", lambda x: ops.linspace(x[0], x[1], 5), MATRIX, FLOATS, "limits as tensors", limit=5e-6)
+add("keras.ops.linspace", lambda x: ops.linspace(x[0], x[1], 5), make_matrix, FLOATS, "limits as tensors", limit=5e-6)
 
-# Losses
+# Losses, a measure of image quality and a window
 TARGETS_AND_OUTPUTS = feed(np.array([[0.0, 1, 0], [0, 0, 1]]), np.array([[0.2, 0.5, 0.3], [1.0, 0, 0]]))
 add_ops(ops, "categorical_crossentropy binary_crossentropy", TARGETS_AND_OUTPUTS, FLOATS, limit=5e-6)
-SCORES = np.array([[2.0, -1, 1], [-50, 100, 0]])
+LOGITS = np.array([[2.0, -1, 1], [-50, 100, 0]])
 add(
     "keras.ops.sparse_categorical_crossentropy",
     lambda t, x: ops.sparse_categorical_crossentropy(t, x, from_logits=True),
-    feed(np.int32([0, 2]), SCORES),
+    feed(np.int32([0, 2]), LOGITS),
     FLOATS,
     limit=5e-6,
 )
-add_ops(ops, "psnr", feed(SCORES, SCORES + 1), FLOATS, max_val=1.0, limit=5e-6)
+add_ops(ops, "psnr", feed(LOGITS, LOGITS + 1), FLOATS, max_val=1.0, limit=5e-6)
 add_ops(ops, "bartlett", feed(np.int32(4)), INT32, refusal="cannot be traced")

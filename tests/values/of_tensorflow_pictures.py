@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from .grids import FLOAT32, FLOATS, INFINITIES, NAN, feed, fill, mix
-from .of_images import COLOUR_PICTURES, make_kernel
+from .of_images import COLOUR_IMAGES, make_kernel
 from .of_tensorflow import BOXES, SCORES, add_raw, add_tf
 from .table import add
 
@@ -77,18 +77,18 @@ for radius, bias in ((5, 1), (1, 2)):
 for factor in (0.0, 2.0, -1.0):
     adjust = partial(tf.image.adjust_contrast, contrast_factor=factor)
     add_tf("image.adjust_contrast", adjust, mix(2, 5, 6, 3), FLOAT32, f"{factor}", limit=1e-5)
-PICTURES_WITH_TIES = np.round(COLOUR_PICTURES * 4)
+IMAGES_WITH_TIES = np.round(COLOUR_IMAGES * 4)
 for delta, variant in ((0.0, "0.0"), (0.3, "0.3"), (-0.7, "-0.7"), (0.2, "ties")):
-    make_inputs = feed(PICTURES_WITH_TIES if variant == "ties" else COLOUR_PICTURES)
+    make_inputs = feed(IMAGES_WITH_TIES if variant == "ties" else COLOUR_IMAGES)
     add_tf("image.adjust_hue", partial(tf.image.adjust_hue, delta=delta), make_inputs, FLOAT32, variant, limit=1e-4)
-add_tf("image.rgb_to_hsv", tf.image.rgb_to_hsv, feed(COLOUR_PICTURES), limit=1e-5)
-add_tf("image.hsv_to_rgb", tf.image.hsv_to_rgb, feed(COLOUR_PICTURES), limit=1e-5)
+add_tf("image.rgb_to_hsv", tf.image.rgb_to_hsv, feed(COLOUR_IMAGES), limit=1e-5)
+add_tf("image.hsv_to_rgb", tf.image.hsv_to_rgb, feed(COLOUR_IMAGES), limit=1e-5)
 for name in ("Bilinear", "Bicubic", "NearestNeighbor", "Area"):
     for corners in (True, False):
         make_inputs = PICTURES if name == "Bilinear" else fill(PICTURE_SHAPE)
         options = {"size": (7, 3), "align_corners": corners, "limit": 1e-4}
         add_raw(f"Resize{name}", "images", make_inputs, FLOAT32, f"{corners=}", **options)
-make_inputs = feed(COLOUR_PICTURES, np.int32([7, 3]))
+make_inputs = feed(COLOUR_IMAGES, np.int32([7, 3]))
 add_raw("ResizeBilinear", "images size", make_inputs, FLOAT32, "size as an input", limit=1e-5)
 
 # Boxes

@@ -17,7 +17,7 @@ os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 from . import ZOO
-from .exports import KERAS, measure_export
+from .exports import KERAS_EXPORTER, measure_export
 from .table import render_page
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -34,8 +34,8 @@ def main() -> int:
     results = {name: json.loads(file.read_text(encoding="utf-8")) for name, file in files.items() if file.is_file()}
     unexpected = []
     for name in parser.parse_args().only:
-        by_variant, precisions = results.setdefault(name, {}), ZOO[name].all_precisions
-        for variant in [variant for variant in (*precisions, KERAS) if variant not in by_variant]:
+        by_variant, precisions = results.setdefault(name, {}), ZOO[name].float32_and_low_precisions
+        for variant in [variant for variant in (*precisions, KERAS_EXPORTER) if variant not in by_variant]:
             try:
                 with ProcessPoolExecutor(1, get_context("spawn")) as pool:  # Keras's own exporter may crash
                     by_variant[variant] = pool.submit(measure_export, name, variant).result()

@@ -18,7 +18,7 @@ from keras_attn_export._signature.signature import build_signature
 from . import ZOO
 
 Result = dict[str, Any]
-KERAS = "keras"
+KERAS_EXPORTER = "keras"
 MAX_ERROR_LENGTH = 200
 
 
@@ -27,7 +27,7 @@ def measure_export(name: str, variant: str) -> Result:
     architecture = ZOO[name]
     model, samples = architecture.build_model(), architecture.draw_sample_inputs()
     with tempfile.TemporaryDirectory() as folder:
-        if variant == KERAS:
+        if variant == KERAS_EXPORTER:
             return measure_keras_exporter(model, samples, Path(folder) / "model.onnx")
         result: Result = {"weights": model.count_params(), "inputs": []}
         for spec in build_signature(model, None).inputs:

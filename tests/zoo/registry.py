@@ -62,8 +62,8 @@ class Architecture:
         return self.samples() if self.samples else None
 
     @property
-    def all_precisions(self) -> tuple[str, ...]:
-        """The precisions of all exports, float32 first."""
+    def float32_and_low_precisions(self) -> tuple[str, ...]:
+        """The precisions of all exports: float32, then `precisions`."""
         return ("float32", *self.precisions)
 
 

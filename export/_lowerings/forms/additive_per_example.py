@@ -14,10 +14,10 @@ from .. import additive_without_tanh as without_tanh
 from ..block_split import split_queries
 from ..body_inputs import BodyInputs
 from ..example_blocks import scan_blocks, unfold_scores
-from ..heads import UNBATCHED_ORDER, fold_packed_query_groups, split_heads
+from ..heads import UNBATCHED_AXIS_ORDER, fold_packed_query_groups, split_heads
 from ..key_ranges import ScoreFunction, key_ranges_differ
 from ..masks import Masks
-from ..per_example import Example, scan_examples
+from ..per_example import SplitExample, scan_examples
 
 MAX_BLOCK_FEATURES = 5 * 2**20  # the quotients, a quarter of them, then take 5 MB in float32
 MAX_BLOCK_QUERIES = 2**20  # more than any request has: the bound of features alone decides
@@ -49,7 +49,7 @@ def _compute_terms(call: TracedCall, projected: Value) -> Value:
     return without_tanh.compute_terms(units)
 
 
-def _attend_example(example: Example, queries: Value, query_terms: Value) -> Outputs:
+def _attend_example(example: SplitExample, queries: Value, query_terms: Value) -> Outputs:
     """Return the output and weights of an example: `queries` (blocks, H / Hkv n, Hkv U), `query_terms` their terms."""
     keys = op.Slice(example.inputs.keys, [0], op.Max(example.end_key, [1]), [0])
     guard = without_tanh.is_accurate_without_tanh(example.inputs, queries, keys)
@@ -58,7 +58,7 @@ def _attend_example(example: Example, queries: Value, query_terms: Value) -> Out
     return if_else(guard, outputs, _attend_with_tanh(example, queries, keys, w_v))
 
 
-def _attend_without_tanh(example: Example, query_terms: Value, keys: Value, w_v: Value) -> Outputs:
+def _attend_without_tanh(example: SplitExample, query_terms: Value, keys: Value, w_v: Value) -> Outputs:
     """Return the outputs for terms (blocks, H / Hkv n, groups of all heads, subsets), keys (Tk, Hkv U), w_v (U, 1)."""
     # The groups are the batch axis of the products, though they come after the queries in `query_terms`. The terms of
     # keys are (groups, subsets, Tk): as (Tk, groups, subsets), the terms of one group lie on as many pages of memory as
@@ -73,7 +73,7 @@ def _attend_without_tanh(example: Example, query_terms: Value, keys: Value, w_v:
         has_ranges = key_ranges_differ(call) or call.has_key_mask
         return op.Slice(key_terms, start, end, [2]) if has_ranges else key_terms
 
-    def score_block(block_terms: Value) -> ScoreFunction:
+    def build_score_function(block_terms: Value) -> ScoreFunction:
         def compute_scores(start: Value, end: Value) -> Value:
             rows = op.Transpose(block_terms, perm=[1, 0, 2])  # onnxruntime fuses the transpose with each product
             numerator, denominator = (
@@ -83,10 +83,10 @@ def _attend_without_tanh(example: Example, query_terms: Value, keys: Value, w_v:
 
         return compute_scores
 
-    return scan_blocks(example, score_block, query_terms, zero_masked_values=False)
+    return scan_blocks(example, build_score_function, query_terms, zero_masked_values=False)
 
 
-def _sum_quotients(example: Example, quotients: Value) -> Value:
+def _sum_quotients(example: SplitExample, quotients: Value) -> Value:
     """Return the scores (H, n, keys), without heads (n, keys), of quotients (groups of all heads, H / Hkv n, keys)."""
     call = example.inputs.call
     heads = [] if call.heads is None else [call.num_kv_heads]
@@ -94,15 +94,15 @@ def _sum_quotients(example: Example, quotients: Value) -> Value:
     return unfold_scores(example, reshape(sums, *heads, op.Shape(quotients, start=1)))
 
 
-def _attend_with_tanh(example: Example, queries: Value, keys: Value, w_v: Value) -> Outputs:
+def _attend_with_tanh(example: SplitExample, queries: Value, keys: Value, w_v: Value) -> Outputs:
     """Return the outputs for queries (blocks, H / Hkv n, Hkv U), keys (Tk, Hkv U) and weights (U, 1)."""
     call = example.inputs.call
     heads, padded_units = call.num_kv_heads, without_tanh.count_padded_units(call)
     axis = 0 if call.heads is None else 1
-    keys = keys if call.heads is None else split_heads(keys, heads, padded_units, UNBATCHED_ORDER)
+    keys = keys if call.heads is None else split_heads(keys, heads, padded_units, UNBATCHED_AXIS_ORDER)
 
-    def score_block(block: Value) -> ScoreFunction:
-        rows = block if call.heads is None else split_heads(block, heads, padded_units, UNBATCHED_ORDER)
+    def build_score_function(block: Value) -> ScoreFunction:
+        rows = block if call.heads is None else split_heads(block, heads, padded_units, UNBATCHED_AXIS_ORDER)
 
         def compute_scores(start: Value, end: Value) -> Value:
             block_keys = op.Slice(keys, start, end, [axis])
@@ -111,4 +111,4 @@ def _attend_with_tanh(example: Example, queries: Value, keys: Value, w_v: Value)
 
         return compute_scores
 
-    return scan_blocks(example, score_block, queries, zero_masked_values=False)
+    return scan_blocks(example, build_score_function, queries, zero_masked_values=False)

@@ -9,7 +9,7 @@ from ..block_split import split_queries
 from ..body_inputs import BodyInputs
 from ..example_blocks import scan_blocks
 from ..key_ranges import ScoreFunction
-from ..per_example import Example, scan_examples
+from ..per_example import SplitExample, scan_examples
 from .dot_product_blocks import MAX_BLOCK_QUERIES, MAX_BLOCK_SCORES, count_keys_per_block
 
 
@@ -20,15 +20,15 @@ def build_body(inputs: BodyInputs) -> Outputs:
     return scan_examples(inputs, split, _attend_example, split.split(inputs, inputs.queries))
 
 
-def _attend_example(example: Example, queries: Value) -> Outputs:
+def _attend_example(example: SplitExample, queries: Value) -> Outputs:
     """Return the output and the weights of an example, for queries (blocks, n, D)."""
     keys = op.Transpose(example.inputs.keys, perm=[1, 0])
 
-    def score_block(block_queries: Value) -> ScoreFunction:
+    def build_score_function(block_queries: Value) -> ScoreFunction:
         coordinates = op.Transpose(block_queries, perm=[1, 0])
         return lambda start, end: compute_scores(example.inputs, coordinates, op.Slice(keys, start, end, [1]))
 
-    return scan_blocks(example, score_block, queries)
+    return scan_blocks(example, build_score_function, queries)
 
 
 def compute_scores(inputs: BodyInputs, queries: Value, keys: Value) -> Value:

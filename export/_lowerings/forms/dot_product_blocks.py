@@ -17,7 +17,7 @@ from ..body_inputs import BodyInputs
 from ..example_blocks import scan_blocks, unfold_scores
 from ..heads import pad_last_axis, split_heads, split_query_groups
 from ..key_ranges import ScoreFunction, has_unmasked_prefix
-from ..per_example import Example, scan_examples
+from ..per_example import SplitExample, scan_examples
 
 MAX_BLOCK_SCORES = 2**19  # over all heads: 2 MB in float32
 MAX_BLOCK_QUERIES = 128  # with more, a block computes more scores that a causal mask or a window masks
@@ -37,7 +37,7 @@ def count_keys_per_block(inputs: BodyInputs) -> Value:
     return inputs.Tk if left is None or right is None else op.Min(inputs.Tk, [left + right + MAX_BLOCK_QUERIES])
 
 
-def _attend_example(example: Example, queries: Value) -> Outputs:
+def _attend_example(example: SplitExample, queries: Value) -> Outputs:
     """Return the output and the weights of an example, for scaled queries (blocks, n, H D)."""
     call, inputs = example.inputs.call, example.inputs
     is_mask_in_keys = has_unmasked_prefix(call) and call.has_key_mask
@@ -55,7 +55,7 @@ def _attend_example(example: Example, queries: Value) -> Outputs:
         bias = op.Expand(bias, concat_shape(*[call.num_kv_heads] * (axis - 1), 1, inputs.Tk))
         keys = op.Concat(keys, bias, axis=axis - 1)
 
-    def score_block(block_queries: Value) -> ScoreFunction:
+    def build_score_function(block_queries: Value) -> ScoreFunction:
         rows = block_queries if call.heads is None else split_query_groups(call, block_queries, call.key_size)
         rows = pad_last_axis(rows, axis + 1, count=1, fill=1.0) if is_mask_in_keys else rows
 
@@ -64,4 +64,4 @@ def _attend_example(example: Example, queries: Value) -> Outputs:
 
         return compute_scores
 
-    return scan_blocks(example, score_block, queries)
+    return scan_blocks(example, build_score_function, queries)

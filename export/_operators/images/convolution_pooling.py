@@ -1,7 +1,7 @@
 """Handlers for convolutions, pooling and patch extraction.
 
-onnxruntime has kernels of floats only, and pads wrongly if sizes are unknown and windows leave gaps
-(`image_windows.py`). In these cases windows are extracted by `Gather`, then multiplied or reduced.
+onnxruntime convolves floats only. It also pads wrongly if windows leave gaps and the image sizes are unknown
+(`image_windows.py`). In both cases windows are extracted by `Gather`, then multiplied or reduced.
 """
 
 import math
@@ -13,75 +13,76 @@ from onnx import TensorProto
 from ..._private_api.tf2onnx_internals import convert_with_tf2onnx
 from ..._private_api.tf2onnx_patches import CONVOLUTION_FLOATS
 from ..graph_builder import GraphBuilder, NodeReplacement, RejectionReason
-from ..kernel_dtypes import WIDER_TO_SELECT, find_kernel_dtype, numpy_dtype
+from ..kernel_dtypes import WIDER_SELECTION_DTYPES, find_kernel_dtype, numpy_dtype
 from .image_windows import Windows
 
-_UNKNOWN_SIZES = "for integers and float64, kernel sizes and channels must be known, and channels be last"
+_LAYOUT_REJECTION = "integers and float64 need a known kernel shape, and a known number of channels on the last axis"
 
 
 def extract_patches(graph: Any, node: Any) -> None:
     """Convert `ExtractImagePatches` and `ExtractVolumePatches` of (B, ..., C) to `Gather` along each spatial axis."""
-    # tf2onnx convolves with one-hot kernels: zero times infinity is NaN
+    # tf2onnx convolves with one-hot kernels. This is wrong for infinities, because zero times infinity is NaN
     sizes = node.get_attr_value("ksizes")[1:-1]
     windows = Windows(graph, node, sizes, node.get_attr_value("strides"), node.get_attr_value("rates") or [])
     op = NodeReplacement(graph, node)
     (images,) = op.inputs
-    patches, counts = windows.extract(op, images)
+    patches, leading_dims = windows.extract(op, images)
     channels = op.Gather(op.Shape(images), [-1])
-    op.finish("Reshape", patches, op.Concat(counts, op.Mul(channels, math.prod(sizes)), axis=0))
+    op.finish("Reshape", patches, op.Concat(leading_dims, op.Mul(channels, math.prod(sizes)), axis=0))
 
 
 def conv2d_and_conv3d(graph: Any, node: Any) -> RejectionReason:
-    """Convert `Conv2D` and `Conv3D` with tf2onnx, and set `group`; of integers and float64 to `MatMul` of windows."""
+    """Convert `Conv2D` and `Conv3D`: floats with tf2onnx, integers and float64 to a `MatMul` of windows and kernel."""
     # Images are (B, ..., C) or (B, C, ...), kernels (sizes ..., C / groups, filters)
-    kernel = graph.get_shape(node.input[1])
-    images = graph.get_shape(node.input[0])
-    channels = images[1 if node.get_attr_str("data_format").startswith("NC") else -1]
-    if node.get_attr_str("padding") == "SAME" and -1 in kernel[:-2]:
+    kernel_shape = graph.get_shape(node.input[1])
+    image_shape = graph.get_shape(node.input[0])
+    channels = image_shape[1 if node.get_attr_str("data_format").startswith("NC") else -1]
+    if node.get_attr_str("padding") == "SAME" and -1 in kernel_shape[:-2]:
         return "its SAME padding depends on a kernel size that is unknown"
-    windows = _make_windows(graph, node, kernel[:-2])
+    windows = _make_windows(graph, node, kernel_shape[:-2])
     if graph.get_dtype(node.input[0]) in CONVOLUTION_FLOATS:
-        _convert_with_tf2onnx(graph, node, windows)
-        if channels > 0 and kernel[-2] > 0:
-            node.set_attr("group", channels // kernel[-2])
+        _pad_and_convert(graph, node, windows)
+        # tf2onnx sets the number of groups of `Conv2D` only
+        if channels > 0 and kernel_shape[-2] > 0:
+            node.set_attr("group", channels // kernel_shape[-2])
         return None
-    if channels > kernel[-2] > 0:
-        return "convolutions of integers and float64 have one group"
-    if -1 in kernel or channels != kernel[-2] or images[-1] != channels:
-        return _UNKNOWN_SIZES
+    if channels > kernel_shape[-2] > 0:
+        return "convolutions of integers and float64 must have one group"
+    if -1 in kernel_shape or channels != kernel_shape[-2] or image_shape[-1] != channels:
+        return _LAYOUT_REJECTION
     op = NodeReplacement(graph, node)
     # tf2onnx has already merged `BiasAdd` into the node
-    source, weights, *bias = op.inputs
-    count = math.prod(kernel[:-1])
-    patches, counts = windows.extract(op, source)
-    rows = op.Reshape(patches, op.fold.Concat(counts, [count], axis=0))
-    product = op.MatMul(rows, op.Reshape(weights, [count, kernel[-1]]))
+    images, kernel, *bias = op.inputs
+    window_elements = math.prod(kernel_shape[:-1])
+    patches, leading_dims = windows.extract(op, images)
+    rows = op.Reshape(patches, op.fold.Concat(leading_dims, [window_elements], axis=0))
+    product = op.MatMul(rows, op.Reshape(kernel, [window_elements, kernel_shape[-1]]))
     return op.finish("Add" if bias else "Identity", product, *bias)
 
 
 def depthwise_conv2d_native(graph: Any, node: Any) -> RejectionReason:
-    """Convert `DepthwiseConv2dNative` with tf2onnx; of integers and float64 to sums of windows times the kernel."""
+    """Convert `DepthwiseConv2dNative`: floats with tf2onnx, integers and float64 to `ReduceSum` of windows * kernel."""
     # Images are (B, H, W, C), kernels (height, width, C, multiplier)
-    kernel = graph.get_shape(node.input[1])
-    windows = _make_windows(graph, node, kernel[:2])
+    kernel_shape = graph.get_shape(node.input[1])
+    windows = _make_windows(graph, node, kernel_shape[:2])
     if graph.get_dtype(node.input[0]) in CONVOLUTION_FLOATS:
-        _convert_with_tf2onnx(graph, node, windows)
+        _pad_and_convert(graph, node, windows)
         return None
-    if -1 in kernel or windows.first_axis != 1:
-        return _UNKNOWN_SIZES
+    if -1 in kernel_shape or windows.first_spatial_axis != 1:
+        return _LAYOUT_REJECTION
     op = NodeReplacement(graph, node)
-    images, weights = op.inputs
-    patches, counts = windows.extract(op, images)
-    sums = op.ReduceSum(op.Mul(op.Unsqueeze(patches, [-1]), weights), [3, 4], keepdims=0)
-    return op.finish("Reshape", sums, op.fold.Concat(counts, [math.prod(kernel[2:])], axis=0))
+    images, kernel = op.inputs
+    patches, leading_dims = windows.extract(op, images)
+    sums = op.ReduceSum(op.Mul(op.Unsqueeze(patches, [-1]), kernel), [3, 4], keepdims=0)
+    return op.finish("Reshape", sums, op.fold.Concat(leading_dims, [math.prod(kernel_shape[2:])], axis=0))
 
 
 def _make_windows(graph: Any, node: Any, sizes: list[int]) -> Windows:
     return Windows(graph, node, sizes, node.get_attr_value("strides"), node.get_attr_value("dilations") or [])
 
 
-def _convert_with_tf2onnx(graph: Any, node: Any, windows: Windows) -> None:
-    """Convert a convolution with tf2onnx, after explicit padding if needed; a kernel of size 1 needs none."""
+def _pad_and_convert(graph: Any, node: Any, windows: Windows) -> None:
+    """Convert a convolution with tf2onnx. Pad explicitly before if needed; a kernel of size 1 needs no padding."""
     if windows.needs_explicit_padding:
         if max(windows.sizes) > 1:
             graph.replace_input(node, node.input[0], windows.pad(GraphBuilder(graph), node.input[0]), 0)
@@ -100,21 +101,21 @@ def max_pool_and_avg_pool(graph: Any, node: Any) -> None:
     dtype = graph.get_dtype(node.input[0])
     is_channels_last = not node.get_attr_value("data_format", b"").startswith(b"NC")
     windows = Windows(graph, node, sizes[1:-1] if is_channels_last else sizes[2:], strides, [])
-    has_kernel = dtype in CONVOLUTION_FLOATS or (is_max and dtype == TensorProto.DOUBLE)
+    has_pool_kernel = dtype in CONVOLUTION_FLOATS or (is_max and dtype == TensorProto.DOUBLE)
     pools_batch_or_channels = sizes[0] != 1 or sizes[-1 if is_channels_last else 1] != 1
-    if not is_channels_last or (has_kernel and not windows.needs_explicit_padding) or pools_batch_or_channels:
+    if not is_channels_last or (has_pool_kernel and not windows.needs_explicit_padding) or pools_batch_or_channels:
         convert_with_tf2onnx(graph, node)
         return
     op = NodeReplacement(graph, node)
     axes = [*range(len(windows.sizes) + 1, 2 * len(windows.sizes) + 1)]
     images = op.inputs[0]
-    # TensorFlow's average is over the elements within the image
+    # TensorFlow averages the elements within the image only, so the sum is divided by their number
     if not is_max:
         ones = op.Expand(op.number(1), op.Shape(images))
         sums = [op.ReduceSum(windows.extract(op, tensor)[0], axes, keepdims=0) for tensor in (images, ones)]
         op.finish("Div", *sums)
         return
-    elem_type = find_kernel_dtype("ReduceMax", dtype, WIDER_TO_SELECT) or dtype
+    elem_type = find_kernel_dtype("ReduceMax", dtype, WIDER_SELECTION_DTYPES) or dtype
     computation_dtype = numpy_dtype(elem_type)
     lowest = np.array(-np.inf if computation_dtype.kind == "f" else np.iinfo(computation_dtype).min, computation_dtype)
     patches, _ = windows.extract(op, op.Cast(images, to=elem_type), lowest)
@@ -125,7 +126,7 @@ def max_pool_with_argmax(graph: Any, node: Any) -> RejectionReason:
     """Convert `MaxPoolWithArgmax` of (B, H, W, C) to `MaxPool` with tf2onnx, and cast its indices from int64."""
     windows = Windows(graph, node, node.get_attr_value("ksize")[1:-1], node.get_attr_value("strides"), [])
     if windows.needs_explicit_padding or graph.get_dtype(node.input[0]) not in CONVOLUTION_FLOATS:
-        return "only float32 and float16 are supported, and gaps between windows only with images of known sizes"
+        return "onnxruntime needs float32 or float16, and known image sizes if there are gaps between windows"
     indices = node.output[1]
     dtype = node.output_dtypes[1]
     if dtype != TensorProto.INT64:

@@ -16,7 +16,7 @@ class Windows:
     """Windows along the spatial axes of images.
 
     Attributes:
-        first_axis: The first spatial axis: 1, or 2 with channels first.
+        first_spatial_axis: The first spatial axis: 1, or 2 with channels first.
         sizes, strides, rates: One number for each spatial axis.
         image_shape: The shape of the images, with -1 for unknown sizes.
     """
@@ -25,8 +25,8 @@ class Windows:
         self, graph: Any, node: Any, sizes: Sequence[int], strides: Sequence[int], rates: Sequence[int]
     ) -> None:
         rank = len(sizes)
-        self.first_axis = 2 if node.get_attr_value("data_format", b"").startswith(b"NC") else 1
-        spatial = slice(self.first_axis, self.first_axis + rank)
+        self.first_spatial_axis = 2 if node.get_attr_value("data_format", b"").startswith(b"NC") else 1
+        spatial = slice(self.first_spatial_axis, self.first_spatial_axis + rank)
         self.sizes = [*sizes]
         self.strides = [*strides][spatial]
         self.rates = [*rates][spatial] or [1] * rank
@@ -41,7 +41,7 @@ class Windows:
         # onnxruntime pads by a negative number for gaps between windows (stride > covered), and raises an error for
         # gaps within windows (rate > 1)
         extents = ((size - 1) * rate + 1 for size, rate in zip(self.sizes, self.rates, strict=True))
-        axes = zip(extents, self.strides, self.rates, self.image_shape[self.first_axis :], strict=False)
+        axes = zip(extents, self.strides, self.rates, self.image_shape[self.first_spatial_axis :], strict=False)
         return self.padding == "SAME" and any(
             length < 0 and (covered < stride or rate > 1) for covered, stride, rate, length in axes
         )
@@ -54,7 +54,7 @@ class Windows:
         pads_before: list[Operand] = [[0]] * (len(self.sizes) + 2)
         pads_after = [*pads_before]
         for index, (size, stride, rate) in enumerate(zip(self.sizes, self.strides, self.rates, strict=True)):
-            axis = self.first_axis + index
+            axis = self.first_spatial_axis + index
             if self.padding == "EXPLICIT":
                 pads_before[axis], pads_after[axis] = ([pad] for pad in self.explicit_pads[index])
                 continue

@@ -10,7 +10,7 @@ import numpy as np
 from onnx import TensorProto
 
 from ..graph_builder import NodeReplacement, Operand, RejectionReason, constant_value
-from ..kernel_dtypes import WIDER_TO_SELECT
+from ..kernel_dtypes import WIDER_SELECTION_DTYPES
 
 # The index of a diagonal beyond every matrix
 UNLIMITED_DIAGONALS = np.int64(2**31 - 1)
@@ -130,7 +130,7 @@ class _Diagonals(NodeReplacement):
     def __init__(self, graph: Any, node: Any, band: _Band) -> None:
         super().__init__(graph, node)
         self._band = band
-        self.wider_dtypes = WIDER_TO_SELECT
+        self.wider_dtypes = WIDER_SELECTION_DTYPES
 
     def read_fill_value(self, index: int, like: str) -> str:
         """Return the scalar of an optional input, by default zero, with the element type of `like`."""

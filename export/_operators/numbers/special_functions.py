@@ -9,13 +9,13 @@ from onnx import TensorProto
 from ..graph_builder import NodeReplacement, RejectionReason
 from ..kernel_dtypes import FLOATS
 
-_COMPLEX = "complex numbers are not supported"
+_COMPLEX_REJECTION = "complex numbers are not supported"
 
 
 def atan2(graph: Any, node: Any) -> None:
     """Convert `Atan2` of (y, x), whose shapes broadcast, to `Atan` of y / x, plus or minus pi if x is negative."""
-    # tf2onnx's result is 0 for points on an axis at infinity, and NaN for two zeros or two infinities. Here -0.0 is
-    # negative, y / x of two infinities is the ratio of their signs, and the arc of two zeros is y.
+    # tf2onnx's conversion ignores the signs of zeros, and returns NaN for two infinities. Here -0.0 counts as negative,
+    # the ratio of two infinities is the product of their signs, and the angle of two zeros is y.
     op = NodeReplacement(graph, node)
     y, x = op.inputs
     zero = op.number(0)
@@ -23,7 +23,7 @@ def atan2(graph: Any, node: Any) -> None:
     both_zero = op.And(op.Equal(y, zero), op.Equal(x, zero))
     both_infinite = op.And(*(op.Equal(op.Abs(tensor), op.number(np.inf)) for tensor in (y, x)))
     ratio = op.Where(both_infinite, op.Mul(op.Sign(y), op.Sign(x)), op.Div(y, x))
-    # onnxruntime's `Where` keeps the sign of a zero only of its last input
+    # y is last: onnxruntime's `Where` returns +0.0 instead of -0.0 for elements of its second input
     angle = op.Where(op.Not(both_zero), op.Atan(ratio), y)
     opposite_angle = op.Add(angle, op.Where(is_negative(op, y, zero), -half_turn, half_turn))
     op.finish("Where", is_negative(op, x, zero), opposite_angle, angle)
@@ -37,31 +37,31 @@ def is_negative(op: NodeReplacement, x: str, zero: np.ndarray) -> str:
 def bessel_i0(graph: Any, node: Any) -> None:
     """Convert `BesselI0` to one of two Chebyshev series times exp(|x|), in float32; tf2onnx has no mapping."""
     # I0(x) exp(-|x|) = sum c_k T_k(|x| / 4 - 1) for |x| <= 8, and sum d_k T_k(16 / |x| - 1) / sqrt(|x|) beyond, where
-    # T_k(t) = cos(k arccos t). Coefficients interpolate NumPy's i0 at Chebyshev nodes; degrees 17 and 6 trade the
-    # number of elements, 18 per input element, for accuracy.
-    interpolate: Any = chebinterpolate
-    small_series = interpolate(lambda t: np.i0(4 * (t + 1)) * np.exp(-4 * (t + 1)), 17)
-    large_series = interpolate(lambda t: np.i0(16 / (t + 1)) * np.exp(-16 / (t + 1)) * np.sqrt(16 / (t + 1)), 6)
+    # T_k(t) = cos(k arccos t). The coefficients interpolate NumPy's i0 at Chebyshev nodes. Higher degrees than 17 and 6
+    # would lower the error, but need more memory: the products below already have 18 elements per input element.
+    interpolate: Any = chebinterpolate  # NumPy's stub rejects functions that return arrays
+    small_x_coefs = interpolate(lambda t: np.i0(4 * (t + 1)) * np.exp(-4 * (t + 1)), 17)
+    large_x_coefs = interpolate(lambda t: np.i0(16 / (t + 1)) * np.exp(-16 / (t + 1)) * np.sqrt(16 / (t + 1)), 6)
     op = NodeReplacement(graph, node)
     x = op.Abs(op.Cast(*op.inputs, to=TensorProto.FLOAT))
     is_small = op.LessOrEqual(x, np.float32(8))
     t = op.Where(is_small, op.Div(x, np.float32(4)), op.Div(np.float32(16), x))
     angle = op.Acos(op.Sub(t, np.float32(1)))
-    waves = op.Cos(op.Mul(op.Unsqueeze(angle, [-1]), np.arange(len(small_series), dtype=np.float32)))
-    padded = np.pad(large_series, (0, len(small_series) - len(large_series)))
-    coefficients = op.Where(op.Unsqueeze(is_small, [-1]), small_series.astype("f4"), padded.astype("f4"))
-    series = op.ReduceSum(op.Mul(waves, coefficients), [-1], keepdims=0)
+    polynomials = op.Cos(op.Mul(op.Unsqueeze(angle, [-1]), np.arange(len(small_x_coefs), dtype=np.float32)))
+    padded_coefs = np.pad(large_x_coefs, (0, len(small_x_coefs) - len(large_x_coefs)))
+    coefficients = op.Where(op.Unsqueeze(is_small, [-1]), small_x_coefs.astype("f4"), padded_coefs.astype("f4"))
+    chebyshev_sum = op.ReduceSum(op.Mul(polynomials, coefficients), [-1], keepdims=0)
     scale = op.Where(is_small, np.float32(1), op.Sqrt(x))
-    op.finish("Cast", op.Mul(op.Div(series, scale), op.Exp(x)), to=op.dtype)
+    op.finish("Cast", op.Mul(op.Div(chebyshev_sum, scale), op.Exp(x)), to=op.dtype)
 
 
 def log1p(graph: Any, node: Any) -> RejectionReason:
     """Convert `Log1p` to `x * (log(u) / (u - 1))` with u = 1 + x; tf2onnx has no mapping."""
-    # log(1 + x) loses the digits of a small x when x is added to 1. But for the rounded u = 1 + x, u - 1 is exact, and
-    # log(u) / (u - 1) is the right ratio at a neighbour of x, where it is nearly the same (Higham, Accuracy and
-    # Stability of Numerical Algorithms, 2002, section 1.14.1). The ratio is 1 at u = 1, its limit, and for infinite u.
+    # 1 + x loses the digits of a small x. But z = u - 1 is exact for the rounded u, so log(u) / (u - 1) is the exact
+    # ratio log(1 + z) / z at a z near x, where it is almost constant (Higham, Accuracy and Stability of Numerical
+    # Algorithms, 2002, section 1.14.1). The ratio is replaced by its limit 1 for u = 1, and by 1 for u = infinity.
     if node.output_dtypes[0] not in FLOATS:
-        return _COMPLEX
+        return _COMPLEX_REJECTION
     op = NodeReplacement(graph, node)
     (x,) = op.inputs
     one = op.number(1)
@@ -72,9 +72,10 @@ def log1p(graph: Any, node: Any) -> RejectionReason:
 
 def expm1(graph: Any, node: Any) -> RejectionReason:
     """Convert `Expm1` to `x * ((u - 1) / log(u))` with u = exp(x); tf2onnx has no mapping."""
-    # The inverse of `log1p` (Higham, see above). If u is 0 after rounding, or infinite, so is log(u): then u - 1
+    # The ratio is the inverse of that in `log1p` (Higham, see above). For u = 0 or infinity, log(u) is infinite, so the
+    # product would be 0 or NaN. If u is infinite, or so small that u - 1 rounds to -1, the result is u - 1 itself.
     if node.output_dtypes[0] not in FLOATS:
-        return _COMPLEX
+        return _COMPLEX_REJECTION
     op = NodeReplacement(graph, node)
     (x,) = op.inputs
     one = op.number(1)
@@ -82,5 +83,5 @@ def expm1(graph: Any, node: Any) -> RejectionReason:
     difference = op.Sub(u, one)
     ratio = op.Where(op.Equal(u, one), one, op.Div(difference, op.Log(u)))
     is_extreme = op.Or(op.Equal(difference, -one), op.Equal(u, op.number(np.inf)))
-    # onnxruntime's `Where` keeps the sign of a zero only of its last input
+    # The product is last: only for its last input does onnxruntime's `Where` keep the sign of -0.0
     return op.finish("Where", is_extreme, difference, op.Mul(x, ratio))

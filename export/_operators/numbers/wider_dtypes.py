@@ -10,7 +10,7 @@ from ..kernel_dtypes import find_kernel_dtype, numpy_dtype
 
 INT64 = TensorProto.INT64
 
-WIDENED_OPS = {  # ONNX's operator by TensorFlow's
+WIDENED_OPS = {  # ONNX operators by TensorFlow operator
     "Less": "Less",
     "Greater": "Greater",
     "LessEqual": "LessOrEqual",
@@ -34,8 +34,8 @@ def convert_widened(graph: Any, node: Any) -> RejectionReason:
         return op.finish("Max", *op.inputs, op.number(0))  # `Max` has kernels of int64 and uint64
     if computation_dtype is None:
         return f"onnxruntime has no `{op_type}` of {numpy_dtype(dtype)}"
-    names = ("exclusive", "reverse") if node.type == "Cumsum" else ()
-    attributes = {name: int(node.get_attr_value(name, 0)) for name in names}
+    attribute_names = ("exclusive", "reverse") if node.type == "Cumsum" else ()
+    attributes = {name: int(node.get_attr_value(name, 0)) for name in attribute_names}
     if computation_dtype == dtype:
         return op.finish(op_type, *op.inputs, **attributes)
     # The axis of `Cumsum` has a dtype of its own
@@ -47,8 +47,8 @@ def convert_widened(graph: Any, node: Any) -> RejectionReason:
 
 def sum_prod_mean(graph: Any, node: Any) -> None:
     """Convert `Sum`, `Prod` and `Mean` of (x, axes) to `ReduceSum`, `ReduceProd` and `ReduceMean`."""
-    # The mean of integers is truncated. The mean of an empty tensor is NaN, but 0 in onnxruntime: 0 / count, which is 0
-    # or NaN, is added, because the sum, to be divided by the count, could overflow.
+    # The mean of integers is truncated. onnxruntime's mean of an empty tensor is 0 instead of NaN. To correct it,
+    # 0 / count is added, which is NaN for a count of 0, else 0. `ReduceSum` / count instead could overflow in the sum.
     x, axes = node.input
     shape = graph.get_shape(x)
     constant_axes = constant_value(graph, axes)
@@ -57,7 +57,7 @@ def sum_prod_mean(graph: Any, node: Any) -> None:
     op_type = REDUCTIONS[node.type]
     is_mean = node.type == "Mean"
     is_integer = numpy_dtype(dtype).kind in "iu"
-    has_data = shape is not None and constant_axes is not None and all(shape[k] > 0 for k in constant_axes.ravel())
+    is_nonempty = shape is not None and constant_axes is not None and all(shape[k] > 0 for k in constant_axes.ravel())
     op = NodeReplacement(graph, node)
     if constant_axes is None:
         axes = op.Reshape(op.Cast(axes, to=INT64), [-1])
@@ -68,7 +68,7 @@ def sum_prod_mean(graph: Any, node: Any) -> None:
         op.finish("Cast", op.Div(total, _count_elements(op, x, axes)), to=dtype)
     elif is_integer and op.computation_dtype(op_type) != dtype:
         op.finish("Cast", op(op_type, op.widen(x, op_type), axes, **options), to=dtype)
-    elif has_data or not is_mean:
+    elif is_nonempty or not is_mean:
         op.finish(op_type, x, axes, **options)
     else:
         zero_or_nan = op.Div(op.number(0), op.Cast(_count_elements(op, x, axes), to=dtype))
@@ -81,7 +81,7 @@ def _count_elements(op: NodeReplacement, x: str, axes: str) -> str:
 
 
 def is_finite(graph: Any, node: Any) -> None:
-    """Convert `IsFinite` to `x - x == 0`, which is NaN for others; one of tf2onnx's operators has no float16."""
+    """Convert `IsFinite` to `x - x == 0`, since x - x is NaN for infinities and NaN; `IsInf` has no float16 kernel."""
     zero = np.zeros((), numpy_dtype(graph.get_dtype(node.input[0])))
     op = NodeReplacement(graph, node)
     (x,) = op.inputs

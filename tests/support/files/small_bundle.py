@@ -1,4 +1,4 @@
-"""The small model behind bundle_fixtures.py, and helpers that alter its bundle or run commands on it."""
+"""Small model of the fixtures in `bundle_fixtures.py`, and helpers that alter its bundle or run commands on it."""
 
 import json
 import os
@@ -16,7 +16,8 @@ from keras_attn_export._format.files import manifest_bytes, sha256
 from keras_attn_export._format.names import CASES
 
 Dq, Dk, Dv, U = 4, 6, 5, 3
-PACKAGES = ("tensorflow", "keras", "keras_attn", "keras_attn_export", "onnx", "tf2onnx")
+# Packages that scripts of a bundle must not import; pass them to `run_python` as `blocked`
+UNNEEDED_PACKAGES = ("tensorflow", "keras", "keras_attn", "keras_attn_export", "onnx", "tf2onnx")
 
 
 def build_small_model():
@@ -37,7 +38,8 @@ def list_names(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
-def flip_byte(file):
+def flip_bit(file):
+    """Flip the lowest bit of the byte in the middle of a file."""
     content = bytearray(file.read_bytes())
     content[len(content) // 2] ^= 1
     file.write_bytes(content)
@@ -53,15 +55,15 @@ def read_manifest(folder):
 
 
 def alter_manifest(folder, **entries):
-    """Set entries of the manifest; `...` removes one."""
-    changed = {name: value for name, value in (read_manifest(folder) | entries).items() if value is not ...}
-    (folder / "manifest.json").write_bytes(manifest_bytes(changed))
+    """Set entries of the manifest; an entry whose value is `Ellipsis` (`...`) is removed."""
+    manifest = {name: value for name, value in (read_manifest(folder) | entries).items() if value is not ...}
+    (folder / "manifest.json").write_bytes(manifest_bytes(manifest))
 
 
 def alter_golden_outputs(folder):
     """Add 1 to the output `context` of the second golden case, and refresh the checksum."""
     cases = load_cases(folder / CASES)
-    cases[1][2]["context"] += 1
+    cases[1].outputs["context"] += 1
     save_cases(folder / CASES, cases)
     refresh_checksum(folder, CASES)
 

@@ -13,8 +13,8 @@ def generate_cases(model, samples=None, **options):
     return generate_golden_cases(build_signature(model, samples), Options(**options))
 
 
-def build_sequence_input(name="x", size=4):
-    return keras.Input((None, size), name=name)
+def build_sequence_input(name="x", num_features=4):
+    return keras.Input((None, num_features), name=name)
 
 
 def build_integer_input(name, *shape, dtype="int32"):
@@ -23,11 +23,11 @@ def build_integer_input(name, *shape, dtype="int32"):
 
 def measure_output_limits(model, inputs, precision="float32", name="out"):
     """Return the rounding limits of one output for `inputs`, and the output."""
-    signature = build_signature(model)
-    (case,) = measure_limits(signature, [Case("base", inputs, signature.run(inputs))], precision)
-    return case.rounding[name], case.outputs[name]
+    model_signature = build_signature(model)
+    (case,) = measure_limits(model_signature, [Case("base", inputs, model_signature.run(inputs))], precision)
+    return case.rounding_limits[name], case.outputs[name]
 
 
 def select_finite_cases(golden_cases):
-    """Return the golden cases without the case of special values."""
-    return [case for case in golden_cases.cases if case.name not in golden_cases.injected_values]
+    """Return the golden cases whose inputs have no injected special values."""
+    return [case for case in golden_cases.cases if case.name not in golden_cases.injections_by_case]

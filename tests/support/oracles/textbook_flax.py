@@ -1,4 +1,7 @@
-"""The textbook's layers in Flax; each function returns a state and a function that runs the layer."""
+"""Attention layers of the textbook "Dive into Deep Learning" in Flax, and Flax's own multi-head attention.
+
+Each public function builds a layer, and returns its state and a function that runs it.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -7,8 +10,8 @@ from flax import linen as nn
 from textbook_numpy import build_textbook_layers
 
 
-def _build_layer(module, random, *sizes):
-    inputs = [np.zeros((1, 2, size), "float32") for size in sizes]
+def _build_layer(module, random, *input_sizes):
+    inputs = [np.zeros((1, 2, size), "float32") for size in input_sizes]
     variables = jax.eval_shape(module.init, jax.random.key(0), *inputs)
     variables = jax.tree.map(lambda leaf: jnp.asarray(random.normal(size=leaf.shape) / 2, "float32"), variables)
 
@@ -19,33 +22,34 @@ def _build_layer(module, random, *sizes):
     return variables, run
 
 
-def _dense(random, bias, **sizes):
-    layers = {name: _build_layer(nn.Dense(out, use_bias=bias), random, size) for name, (size, out) in sizes.items()}
+def _build_dense_layers(random, use_bias, **sizes):
+    """Build dense layers by name, from pairs of an input and an output size."""
+    layers = {name: _build_layer(nn.Dense(out, use_bias=use_bias), random, size) for name, (size, out) in sizes.items()}
     state = {"params": {name: variables["params"] for name, (variables, _) in layers.items()}}
     return state, {name: run for name, (_, run) in layers.items()}
 
 
-additive, multi_head = build_textbook_layers(_dense)
+build_additive, build_multi_head = build_textbook_layers(_build_dense_layers)
 
 
-class OwnMultiHead(nn.Module):
+class FlaxMultiHead(nn.Module):
     heads: int
     hidden: int
     out: int
-    bias: bool
+    use_bias: bool
 
     def setup(self):
-        self.own = nn.MultiHeadDotProductAttention(
-            self.heads, qkv_features=self.hidden, out_features=self.out, use_bias=self.bias
+        self.attention = nn.MultiHeadDotProductAttention(
+            self.heads, qkv_features=self.hidden, out_features=self.out, use_bias=self.use_bias
         )
 
     def __call__(self, queries, keys, values, valid_lens=None):
         mask = None
         if valid_lens is not None:
             mask = (jnp.arange(keys.shape[1]) < valid_lens.reshape(len(keys), -1, 1))[:, None]
-        return self.own(queries, keys, values, mask=mask)
+        return self.attention(queries, keys, values, mask=mask)
 
 
-def own_multi_head(random, Dq, Dk, Dv, heads, hidden, out, bias):
-    """Build `flax.linen.MultiHeadDotProductAttention`, with the prefix `own` of its names."""
-    return _build_layer(OwnMultiHead(heads, hidden, out, bias), random, Dq, Dk, Dv)
+def build_own_multi_head(random, Dq, Dk, Dv, heads, hidden, out, use_bias):
+    """Build `flax.linen.MultiHeadDotProductAttention`; the names of its weights begin with `attention`."""
+    return _build_layer(FlaxMultiHead(heads, hidden, out, use_bias), random, Dq, Dk, Dv)

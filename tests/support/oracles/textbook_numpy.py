@@ -25,7 +25,7 @@ def build_textbook_layers(dense):
             dense layers by name as functions of arrays.
     """
 
-    def additive(random, Dq, Dk, U):
+    def build_additive(random, Dq, Dk, U):
         state, layers = dense(random, False, W_q=(Dq, U), W_k=(Dk, U), w_v=(U, 1))
 
         def run(queries, keys, values, valid_lens):
@@ -34,7 +34,7 @@ def build_textbook_layers(dense):
 
         return state, run
 
-    def multi_head(random, Dq, Dk, Dv, hidden, heads):
+    def build_multi_head(random, Dq, Dk, Dv, hidden, heads):
         sizes = {name: (size, hidden) for name, size in (("W_q", Dq), ("W_k", Dk), ("W_v", Dv), ("W_o", hidden))}
         state, layers = dense(random, True, **sizes)
 
@@ -46,10 +46,10 @@ def build_textbook_layers(dense):
 
         return state, run
 
-    return additive, multi_head
+    return build_additive, build_multi_head
 
 
-def dot_product(random):
+def build_dot_product(random):
     return {}, pool_by_products
 
 
@@ -69,7 +69,7 @@ def pool_by_products(queries, keys, values, valid_lens):
     return masked_softmax(scores, valid_lens) @ values
 
 
-def _dense(random, bias, **sizes):
+def _build_dense_layers(random, bias, **sizes):
     state = {f"{name}.weight": random.normal(size=size[::-1]) / 2 for name, size in sizes.items()}
     if bias:
         state |= {f"{name}.bias": random.normal(size=size[1]) for name, size in sizes.items()}
@@ -80,10 +80,10 @@ def _dense(random, bias, **sizes):
     return state, layers
 
 
-additive, multi_head = build_textbook_layers(_dense)
+build_additive, build_multi_head = build_textbook_layers(_build_dense_layers)
 
 
-def bahdanau(random, Dq, Dk, U, normalize):
+def build_bahdanau(random, Dq, Dk, U, normalize):
     """Build `tfa.seq2seq.BahdanauAttention`, called with single queries as by an `AttentionWrapper`."""
     W_q, W_k, v = random.normal(size=(Dq, U)), random.normal(size=(Dk, U)), random.normal(size=U)
     state = {"query_layer/kernel:0": W_q, "memory_layer/kernel:0": W_k, "attention_v:0": v}
@@ -100,7 +100,7 @@ def bahdanau(random, Dq, Dk, U, normalize):
     return state, run
 
 
-def luong(random, Dq, Dk, scaled):
+def build_luong(random, Dq, Dk, scaled):
     """Build `tfa.seq2seq.LuongAttention`, whose number of units must be the size of a query."""
     kernel, scale = random.normal(size=(Dk, Dq)), np.array(0.6 if scaled else 1.0)
     state = {"memory_layer/kernel:0": kernel, **({"attention_g:0": scale} if scaled else {})}
@@ -116,7 +116,7 @@ def _split(queries):
     return np.swapaxes(queries, 0, 1)
 
 
-def addons_multi_head(random, Dq, Dk, Dv, heads, head_size, Do, bias):
+def build_addons_multi_head(random, Dq, Dk, Dv, heads, head_size, Do, bias):
     """Build `tfa.layers.MultiHeadAttention`."""
     state = {
         "query_kernel:0": random.normal(size=(heads, Dq, head_size)) / 2,

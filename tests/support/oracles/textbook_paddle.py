@@ -21,16 +21,16 @@ def _build_runner(module):
     return run
 
 
-def _dense(random, bias, **sizes):
+def _build_dense_layers(random, bias, **sizes):
     bias_attr = None if bias else False
     module = nn.LayerDict({name: nn.Linear(*size, bias_attr=bias_attr) for name, size in sizes.items()})
     return draw_state(module, random), {name: _build_runner(layer) for name, layer in module.items()}
 
 
-additive, multi_head = build_textbook_layers(_dense)
+build_additive, build_multi_head = build_textbook_layers(_build_dense_layers)
 
 
-def own_multi_head(random, Dq, Dk, Dv, heads, bias):
+def build_own_multi_head(random, Dq, Dk, Dv, heads, bias):
     module = nn.MultiHeadAttention(Dq, heads, kdim=Dk, vdim=Dv, bias_attr=None if bias else False)
 
     def run(queries, keys, values, valid_lens):
@@ -44,6 +44,6 @@ def own_multi_head(random, Dq, Dk, Dv, heads, bias):
     return draw_state(module, random), run
 
 
-def own_bilinear(random, Dq, Dk, bias):
+def build_own_bilinear(random, Dq, Dk, bias):
     module = nn.Bilinear(Dq, Dk, 1, bias_attr=None if bias else False)
     return draw_state(module, random), build_bilinear_pooling(_build_runner(module))

@@ -37,9 +37,9 @@ def read_state(module):
         return {name: reader.get_tensor(name) for name in names}
 
 
-def _dense(random, bias, **sizes):
+def _build_dense_layers(random, bias, **sizes):
     layers = {name: Dense(random, *size, bias) for name, size in sizes.items()}
     return read_state(Parts(**layers)), layers
 
 
-additive, multi_head = build_textbook_layers(_dense)
+build_additive, build_multi_head = build_textbook_layers(_build_dense_layers)

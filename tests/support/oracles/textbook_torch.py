@@ -24,15 +24,15 @@ def _build_dense(bias, sizes):
     return nn.ModuleDict({name: nn.Linear(*size, bias=bias) for name, size in sizes.items()})
 
 
-def _dense(random, bias, **sizes):
+def _build_dense_layers(random, bias, **sizes):
     module = _build_dense(bias, sizes)
     return draw_state(module, random), {name: _build_runner(layer) for name, layer in module.items()}
 
 
-additive, multi_head = build_textbook_layers(_dense)
+build_additive, build_multi_head = build_textbook_layers(_build_dense_layers)
 
 
-def own_multi_head(random, Dq, Dk, Dv, heads, bias):
+def build_own_multi_head(random, Dq, Dk, Dv, heads, bias):
     """Build `torch.nn.MultiheadAttention`, which has one packed kernel if all sizes are equal, and three if not."""
     module = nn.MultiheadAttention(Dq, heads, bias=bias, kdim=Dk, vdim=Dv, batch_first=True)
 
@@ -45,7 +45,7 @@ def own_multi_head(random, Dq, Dk, Dv, heads, bias):
     return draw_state(module, random), run
 
 
-def own_bilinear(random, Dq, Dk, bias):
+def build_own_bilinear(random, Dq, Dk, bias):
     module = nn.Bilinear(Dq, Dk, 1, bias=bias)
     return draw_state(module, random), build_bilinear_pooling(_build_runner(module))
 
@@ -69,7 +69,7 @@ class Seq2SeqAttentionDecoder(nn.Module):
         return self.dense(torch.cat(outputs)).transpose(0, 1)
 
 
-def decoder(random, *sizes):
+def build_decoder(random, *sizes):
     """Build the recurrent decoder, a function of tokens, encoder outputs, states (layers, B, H) and lengths."""
     module = Seq2SeqAttentionDecoder(*sizes)
     return draw_state(module, random), _build_runner(module)

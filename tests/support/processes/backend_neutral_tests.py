@@ -8,7 +8,7 @@ import ast
 from functools import cache
 from pathlib import Path
 
-SUPPORT = Path(__file__).resolve().parents[1]
+SUPPORT_FOLDER = Path(__file__).resolve().parents[1]
 LAYER_PACKAGES = {"keras", "keras_attn"}
 TENSORFLOW_PACKAGES = {"tensorflow", "keras_attn_export", "babel"}  # babel: the demo exports its trained model
 
@@ -23,7 +23,7 @@ def find_imports(path):
     """Return the packages that a file imports at module level, including the imports of helpers in tests/."""
     packages = set(find_direct_imports(path))
     for name in find_direct_imports(path):
-        for helper in (path.with_name(f"{name}.py"), *SUPPORT.glob(f"*/{name}.py")):
+        for helper in (path.with_name(f"{name}.py"), *SUPPORT_FOLDER.glob(f"*/{name}.py")):
             if helper.is_file() and helper != path:
                 packages |= find_imports(helper)
     return frozenset(packages)

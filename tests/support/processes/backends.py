@@ -86,7 +86,7 @@ def _differentiate_torch(loss, watched, constants, variables):
 
 
 COMPILED_MODES = MODES[1:] or MODES  # torch has no compiled mode here; its tests run eagerly instead of not at all
-every_mode = pytest.mark.parametrize("mode", MODES)
+every_compilation_mode = pytest.mark.parametrize("mode", MODES)
 every_compiled_mode = pytest.mark.parametrize("mode", COMPILED_MODES)
 x64 = pytest.mark.x64
 """Mark of tests that need float64 or int64: JAX converts both to 32 bits by default."""

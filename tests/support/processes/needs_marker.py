@@ -1,7 +1,7 @@
 """Pytest plugin: the mark `needs` skips tests whose requirements are not installed, `pytest.mark.needs("ray")`.
 
-A requirement is the name of a Python module, or a key of `OTHER_NEEDS`. The reason of the skip names a command that
-installs the missing requirement.
+A requirement is the name of a Python module, or a key of `REQUIREMENT_CHECKS`. The reason of the skip names a command
+that installs the missing requirement.
 """
 
 import importlib.util
@@ -12,12 +12,13 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[3]
-OTHER_NEEDS = {
+# Functions that return a true value if a requirement that is no Python module is installed
+REQUIREMENT_CHECKS = {
     "node": lambda: shutil.which("node") and (ROOT / "web/node_modules/.complete").is_file(),
     "runtimes": lambda: any((ROOT / ".nox/runtimes").glob("onnxruntime-*")),
     "serving": (ROOT / ".nox/serving/bin/uvicorn").is_file,
 }
-COMMANDS = {
+REQUIREMENTS_BY_COMMAND = {
     ".venv/bin/nox -s interop": {"flax", "jax", "paddle", "torch"},
     ".venv/bin/nox -s runtimes": {"runtimes"},
     ".venv/bin/nox -s serving": {"serving"},
@@ -28,11 +29,11 @@ COMMANDS = {
 
 @cache
 def is_missing(name):
-    return not OTHER_NEEDS[name]() if name in OTHER_NEEDS else importlib.util.find_spec(name) is None
+    return not REQUIREMENT_CHECKS[name]() if name in REQUIREMENT_CHECKS else importlib.util.find_spec(name) is None
 
 
 def find_install_command(name):
-    return next((command for command, names in COMMANDS.items() if name in names), "scripts/setup dev")
+    return next((command for command, names in REQUIREMENTS_BY_COMMAND.items() if name in names), "scripts/setup dev")
 
 
 @pytest.hookimpl(tryfirst=True)  # before fixtures that import the missing module

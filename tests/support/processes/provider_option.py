@@ -1,6 +1,7 @@
-"""Pytest plugin: `--provider cuda` runs lowered calls and the bundles of tests/contract and tests/bundle on CUDA.
+"""Pytest plugin for the option `--provider`, such as `--provider cuda`: the execution provider of onnxruntime.
 
-If onnxruntime lacks the provider, no tests run and a usage error gives the reason.
+In tests/lowerings the provider runs attention calls that were lowered to ONNX. In tests/contract and tests/bundle it
+runs bundles. If onnxruntime lacks the provider, no tests run, and a usage error gives the reason.
 """
 
 import atexit
@@ -17,15 +18,15 @@ import tolerances
 
 from keras_attn_export import Bundle, export_model, verify_bundle
 from keras_attn_export._format.interruptible_session import open_session
-from keras_attn_export._format.names import MODEL, ExportError
+from keras_attn_export._format.names import ExportError
 from keras_attn_export._format.providers import PROVIDERS
 from keras_attn_export._format.session import check_placement
 
-PROVIDER_DEFAULTS = {"contract": (export_model, Bundle.run), "bundle": (verify_bundle, Bundle.run)}
-"""Functions whose default provider is that of the run, by folder of tests."""
-EMPTY = '<ir_version: 8, opset_import: ["": 18]> probe (float[2] x) => (float[2] y) { y = Tanh (x) }'
+FUNCTIONS_BY_TEST_FOLDER = {"contract": (export_model, Bundle.run), "bundle": (verify_bundle, Bundle.run)}
+"""Functions by folder of tests. During a test, the option replaces the default of their argument `provider`."""
+PROBE_MODEL = '<ir_version: 8, opset_import: ["": 18]> probe (float[2] x) => (float[2] y) { y = Tanh (x) }'
 
-_chosen = "cpu"
+_chosen_provider = "cpu"
 
 
 def pytest_addoption(parser):
@@ -33,7 +34,8 @@ def pytest_addoption(parser):
         "--provider",
         choices=sorted(PROVIDERS),
         default="cpu",
-        help="where onnxruntime runs lowered calls and bundles, in tests/lowerings, tests/contract and tests/bundle",
+        help="execution provider of onnxruntime for the attention calls of tests/lowerings, and for the bundles of "
+        "tests/contract and tests/bundle",
     )
 
 
@@ -43,12 +45,12 @@ def pytest_configure(config):
 
 def choose_provider(provider):
     """Select a provider and its tolerances for the run, or raise `pytest.UsageError` if it is not available."""
-    global _chosen
-    _chosen = provider
+    global _chosen_provider
+    _chosen_provider = provider
     if provider == "cpu":
         return
     try:
-        open_on_provider(onnx.parser.parse_model(EMPTY))
+        open_on_provider(onnx.parser.parse_model(PROBE_MODEL))
     except ExportError as error:
         raise pytest.UsageError(f"--provider {provider}: {' '.join(str(error).split())}") from error
     limit_factor = PROVIDERS[provider].limit_factor
@@ -57,46 +59,52 @@ def choose_provider(provider):
 
 
 def get_chosen_provider():
-    return _chosen
+    return _chosen_provider
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item):
     with pytest.MonkeyPatch.context() as patch:
-        for function in PROVIDER_DEFAULTS.get(item.path.parent.name, ()):
-            patch.setitem(function.__kwdefaults__, "provider", _chosen)
+        for function in FUNCTIONS_BY_TEST_FOLDER.get(item.path.parent.name, ()):
+            patch.setitem(function.__kwdefaults__, "provider", _chosen_provider)
         return (yield)
 
 
 def open_on_provider(model):
-    """Open a session on the provider of this run alone, without TF32, or raise `ProviderError`."""
-    if _chosen != "cpu":
-        return PlacedSession(model)
+    """Open a session on the provider of the option, without TF32 if it is a GPU.
+
+    A provider other than `cpu` must run all attention nodes of the model: if not, a `ProviderError` is raised.
+    """
+    if _chosen_provider != "cpu":
+        return PlacementCheckingSession(model)
     return ort.InferenceSession(model.SerializeToString(), providers=[PROVIDERS["cpu"].name])
 
 
 @cache
-def make_scratch_folder():
+def get_scratch_folder():
     folder = Path(tempfile.mkdtemp())
     atexit.register(shutil.rmtree, folder)
     return folder
 
 
-class PlacedSession:
-    """A session whose first run raises `ProviderError` unless the provider ran all nodes of attention."""
+class PlacementCheckingSession:
+    """Session that checks its first run: if another provider ran an attention node, a `ProviderError` is raised."""
 
-    numbers = count()
+    profile_numbers = count()
 
     def __init__(self, model):
-        file = make_scratch_folder() / MODEL
+        file = get_scratch_folder() / "model.onnx"
         file.write_bytes(model.SerializeToString())
         options = ort.SessionOptions()
-        options.enable_profiling, options.profile_file_prefix = True, f"{make_scratch_folder()}/{next(self.numbers)}"
-        self._session, self._is_checked = open_session(file, _chosen, session_options=options), False
+        options.enable_profiling, options.profile_file_prefix = (
+            True,
+            f"{get_scratch_folder()}/{next(self.profile_numbers)}",
+        )
+        self._session, self._is_checked = open_session(file, _chosen_provider, session_options=options), False
 
     def run(self, names, inputs):
         outputs = self._session.run(names, inputs)
         if not self._is_checked:
-            check_placement(Path(self._session.end_profiling()), _chosen)
+            check_placement(Path(self._session.end_profiling()), _chosen_provider)
             self._is_checked = True
         return outputs

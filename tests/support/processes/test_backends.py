@@ -1,4 +1,8 @@
-"""Backend-neutral helpers of the layer tests, and the selection of the layer tests by imports."""
+"""Tests of two helpers of the layer tests, which run on every backend of Keras.
+
+`backends.py` hides the differences between the backends. `backend_neutral_tests.py` selects the files of layer tests:
+those that import only packages which all backends have.
+"""
 
 import subprocess
 import sys
@@ -6,8 +10,8 @@ import sys
 import keras
 import numpy as np
 import pytest
-from backend_neutral_tests import SUPPORT, find_imports, is_layer_test
-from backends import attach_mask, compile_function, compute_gradients, every_mode, read_mask
+from backend_neutral_tests import SUPPORT_FOLDER, find_imports, is_layer_test
+from backends import attach_mask, compile_function, compute_gradients, every_compilation_mode, read_mask
 from keras import ops
 from layer_contract import to_numpy
 from tolerances import assert_close, assert_identical
@@ -16,31 +20,34 @@ from tolerances import assert_close, assert_identical
 @pytest.mark.slow
 def test_layer_tests_import_tensorflow_only_within_tests():
     """An import at module level would exclude all tests of the file from the other backends."""
-    for path in SUPPORT.parent.rglob("test_*.py"):
+    for path in SUPPORT_FOLDER.parent.rglob("test_*.py"):
         if "tensorflow" in find_imports(path) and "keras_attn" in find_imports(path):
             assert "keras_attn_export" in find_imports(path), f"{path.name} must import tensorflow within its tests"
 
 
 def test_selection_finds_the_tests_of_every_layer():
-    selected = {path.name for path in SUPPORT.parent.rglob("test_*.py") if is_layer_test(path)}
-    contract_tests = {path.name for path in SUPPORT.parent.rglob("test_contract*.py")}
+    selected_files = {path.name for path in SUPPORT_FOLDER.parent.rglob("test_*.py") if is_layer_test(path)}
+    contract_tests = {path.name for path in SUPPORT_FOLDER.parent.rglob("test_contract*.py")}
     layer_tests = {"test_additive.py", "test_backends.py", "test_heatmaps.py", "test_attention_pooling.py"}
-    assert contract_tests | layer_tests <= selected
-    assert selected.isdisjoint({"test_export_model.py", "test_date_normaliser.py", "test_readme.py"})
+    assert contract_tests | layer_tests <= selected_files
+    assert selected_files.isdisjoint({"test_export_model.py", "test_date_normaliser.py", "test_readme.py"})
 
 
 @pytest.mark.slow
 def test_keras_attn_imports_no_further_backend():
     script = "import sys, keras; before = {*sys.modules}; import keras_attn; print(*{*sys.modules} - before)"
-    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=True)
-    loaded = set(run.stdout.split())
-    assert "keras_attn" in loaded
-    assert loaded.isdisjoint({"tensorflow", "jax", "torch", "flax", "paddle"})
+    process = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=True)
+    loaded_modules = set(process.stdout.split())
+    assert "keras_attn" in loaded_modules
+    assert loaded_modules.isdisjoint({"tensorflow", "jax", "torch", "flax", "paddle"})
 
 
-@every_mode
+@every_compilation_mode
 def test_gradients_cover_arguments_and_variables(mode):
-    """Gradients of x y v^2 z by x, y and v at x = 2, y = 3, z = 5, v = 7; then with v = 11 in the same program."""
+    """The loss x y v^2 z has the gradients y v^2 z by x, x v^2 z by y and 2 x y v z by the variable v.
+
+    They are computed at x = 2, y = 3, z = 5 and v = 7. Then v becomes 11, and the compiled program is called again.
+    """
     variable = keras.Variable(7.0)
 
     def loss(x, y, z):
@@ -53,7 +60,7 @@ def test_gradients_cover_arguments_and_variables(mode):
     assert [float(to_numpy(gradient)) for gradient in program(*arguments)] == [3 * 121 * 5, 2 * 121 * 5, 2 * 3 * 22 * 5]
 
 
-@every_mode
+@every_compilation_mode
 def test_gradients_of_gradients_are_computed(mode):
     """d/dx (d/dx x^3)^2 = 36 x^3."""
     inner = compute_gradients(lambda x: x**3, 1)

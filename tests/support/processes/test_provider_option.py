@@ -20,7 +20,7 @@ PLAN = lowered_calls.Plan(lengths="examples")
 def on_cuda(monkeypatch):
     """State of a run with `--provider cuda`, with the CPU in the role of CUDA."""
     monkeypatch.setitem(PROVIDERS, "cuda", PROVIDERS["cuda"]._replace(name="CPUExecutionProvider", options={}))
-    monkeypatch.setattr(provider_option, "_chosen", "cpu")
+    monkeypatch.setattr(provider_option, "_chosen_provider", "cpu")
     for dtype, tolerance in TOLERANCES.items():
         monkeypatch.setitem(TOLERANCES, dtype, tolerance)
     provider_option.choose_provider("cuda")
@@ -28,7 +28,7 @@ def on_cuda(monkeypatch):
 
 @pytest.mark.skipif("CUDAExecutionProvider" in onnxruntime.get_available_providers(), reason="CUDA is available")
 def test_missing_provider_ends_the_run(monkeypatch):
-    monkeypatch.setattr(provider_option, "_chosen", "cpu")
+    monkeypatch.setattr(provider_option, "_chosen_provider", "cpu")
     with pytest.raises(pytest.UsageError, match=r"^--provider cuda: This onnxruntime has no CUDAExecutionProvider"):
         provider_option.choose_provider("cuda")
 
