@@ -98,7 +98,7 @@ def write_file(single: SingleCall, form: str, folder: Path) -> Path:
     if not file.exists():
         call = single.make_call()
         opset = lowering_choice.get_preferred_opset(call, ADAPTIVE)
-        body = build_call_function(call, adaptive.small_body if form == SMALL else ragged.body, opset)
+        body = build_call_function(call, adaptive.small_body if form == SMALL else ragged.build_body, opset)
         onnx.save(_build_model(call, body, opset), str(file))
     return file
 

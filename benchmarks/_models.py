@@ -73,14 +73,14 @@ def add_feed_forward(inputs: Any, attended: Any) -> Any:
 def wrap_layer(layer: Layer, plan: Plan) -> keras.Model:
     """Build a model of one attention layer, with the inputs and the masks of a plan."""
     options = {"use_causal_mask": plan.causal, **({"window": plan.window} if plan.window else {})}
-    lengths_shape = (None,) if plan.lengths == QUERY_LENGTHS else ()
-    lengths = [keras.Input(lengths_shape, dtype="int32", name="valid_lens")] if plan.lengths else []
+    lengths_shape = (None,) if plan.length_kind == QUERY_LENGTHS else ()
+    lengths = [keras.Input(lengths_shape, dtype="int32", name="valid_lens")] if plan.length_kind else []
     if plan.kind in ("block", "stock block"):
         x = keras.Input((None, plan.D), name="inputs")
         return keras.Model([x, *lengths], add_feed_forward(x, layer(x, x, x, *lengths, **options)))
     sequences = [keras.Input((None, plan.D), name=name) for name in ("queries", "keys", "values")]
-    outputs = layer(*sequences, *lengths, return_attention_scores=plan.weights, **options)
-    return keras.Model([*sequences, *lengths], list(outputs) if plan.weights else outputs)
+    outputs = layer(*sequences, *lengths, return_attention_scores=plan.returns_weights, **options)
+    return keras.Model([*sequences, *lengths], list(outputs) if plan.returns_weights else outputs)
 
 
 def _build_date_model(layer: Layer) -> keras.Model:

@@ -1,4 +1,4 @@
-"""Plans of models to time, sizes of their calls, and random inputs. Imports no framework."""
+"""Descriptions of the benchmarked models (plans) and of their calls, with random inputs. Imports no framework."""
 
 from dataclasses import dataclass
 
@@ -19,58 +19,60 @@ DATE_CHARACTERS = 30
 
 @dataclass(frozen=True)
 class Plan:
-    """Model for all batch sizes and lengths; `_models.py` builds it with layers of this package or of Keras.
+    """Description of a model, which accepts any batch size and length.
+
+    `_models.py` builds the model of a plan from layers of this package or of Keras.
 
     Attributes:
         kind: A key of `TITLES`.
         D: Size of queries, keys and values; for additive scores also the number of units.
         H: Number of heads.
-        lengths: `LENGTHS`, `QUERY_LENGTHS`, or "" without valid lengths.
+        length_kind: Kind of `valid_lens`: `LENGTHS` per example, `QUERY_LENGTHS` per query, or "" for no such input.
         causal: True if attention is causal.
         window: Numbers of keys in the window before and after a query, or `None`.
-        weights: True if the attention weights are returned.
+        returns_weights: True if the attention weights are returned.
     """
 
     kind: str
     D: int = 0
     H: int = 1
-    lengths: str = LENGTHS
+    length_kind: str = LENGTHS
     causal: bool = False
     window: tuple[int, int] | None = None
-    weights: bool = False
+    returns_weights: bool = False
 
     def __str__(self) -> str:
         sizes = f" {'U' if self.kind == 'additive' else 'D'}{self.D}" if self.D and self.kind != "bert" else ""
         heads = f" H{self.H}" if self.kind in ("multi-head", "block", "stock block") else ""
         extras = {
-            QUERY_LENGTHS: self.lengths == QUERY_LENGTHS, "causal": self.causal,
-            f"window {self.window}": self.window, "returns weights": self.weights,
+            QUERY_LENGTHS: self.length_kind == QUERY_LENGTHS, "causal": self.causal,
+            f"window {self.window}": self.window, "returns weights": self.returns_weights,
         }  # fmt: skip
         return ", ".join([f"{TITLES[self.kind]}{sizes}{heads}", *(name for name, is_set in extras.items() if is_set)])
 
 
 @dataclass(frozen=True)
-class Shape:
-    """Sizes of a call of a plan's model.
+class PlannedCall:
+    """Call of a model, with its sizes.
 
     Attributes:
-        plan: The model.
+        plan: Description of the model.
         B: Batch size.
         Tk: Number of keys.
-        fill: Share of valid keys: `ALL_VALID` or `HALF_FILLED`.
-        Tq: Number of queries; 0 for as many queries as keys.
+        valid_share: `ALL_VALID`, or `HALF_FILLED` for valid lengths that are Tk / 2 on average.
+        Tq: Number of queries; 0 means Tk.
     """
 
     plan: Plan
     B: int
     Tk: int
-    fill: str = ALL_VALID
+    valid_share: str = ALL_VALID
     Tq: int = 0
 
     def __str__(self) -> str:
         """Return the name of the case in the results."""
-        lengths = f"Tq{self.Tq} Tk{self.Tk}" if self.Tq else f"T{self.Tk}"
-        return f"{self.plan}, B{self.B} {lengths}, {self.fill}"
+        sizes = f"Tq{self.Tq} Tk{self.Tk}" if self.Tq else f"T{self.Tk}"
+        return f"{self.plan}, B{self.B} {sizes}, {self.valid_share}"
 
     @property
     def query_count(self) -> int:
@@ -78,25 +80,25 @@ class Shape:
         return self.Tq or self.Tk
 
     def make_inputs(self) -> Arrays:
-        """Return random inputs by name: normal floats, ids, and valid lengths, full or half on average."""
+        """Return inputs by name: floats with a normal distribution, random ids, and valid lengths by `valid_share`."""
         rng, plan, lengths = np.random.default_rng(0), self.plan, self._make_lengths((self.B,))
         shape = (self.B, self.Tk)
         if plan.kind == "dates":
             characters, locale = rng.integers(2, 60, shape), rng.integers(0, 38, self.B)
             return _to_int32(characters=characters, locale=locale, valid_lens=np.maximum(lengths, 4))
         if plan.kind == "bert":
-            words, mask = rng.integers(0, 1000, shape), np.arange(self.Tk) < lengths[:, None]
-            return _to_int32(token_ids=words, segment_ids=np.zeros(shape), padding_mask=mask)
+            token_ids, mask = rng.integers(0, 1000, shape), np.arange(self.Tk) < lengths[:, None]
+            return _to_int32(token_ids=token_ids, segment_ids=np.zeros(shape), padding_mask=mask)
         if plan.kind in ("block", "stock block"):
             return {"inputs": rng.standard_normal((*shape, plan.D), "float32"), **_to_int32(valid_lens=lengths)}
         counts = {"queries": self.query_count, "keys": self.Tk, "values": self.Tk}
         arrays = {name: rng.standard_normal((self.B, count, plan.D), "float32") for name, count in counts.items()}
-        if plan.lengths == QUERY_LENGTHS:
+        if plan.length_kind == QUERY_LENGTHS:
             lengths = self._make_lengths((self.B, self.query_count))
-        return {**arrays, **_to_int32(valid_lens=lengths)} if plan.lengths else arrays
+        return {**arrays, **_to_int32(valid_lens=lengths)} if plan.length_kind else arrays
 
     def _make_lengths(self, shape: tuple[int, ...]) -> np.ndarray:
-        return np.full(shape, self.Tk) if self.fill == ALL_VALID else spread_lengths(self.Tk, shape)
+        return np.full(shape, self.Tk) if self.valid_share == ALL_VALID else spread_lengths(self.Tk, shape)
 
 
 def spread_lengths(Tk: int, shape: tuple[int, ...]) -> np.ndarray:

@@ -9,75 +9,75 @@ import _files
 from _contestant import Contestant
 from _files import OURS, PORTABLE, THEIRS
 from _harness import Options
-from _plans import DATE_CHARACTERS, HALF_FILLED, QUERY_LENGTHS, Plan, Shape
+from _plans import DATE_CHARACTERS, HALF_FILLED, QUERY_LENGTHS, Plan, PlannedCall
 from _race import Case
 
 LOWERINGS = {PORTABLE: "portable", 'ours, lowering="fused"': "fused"}
 
 DOT_64, ADDITIVE_64, ADDITIVE_256 = Plan("dot", 64), Plan("additive", 64), Plan("additive", 256)
 HEADS, TRANSFORMER, STOCK_TRANSFORMER = (Plan(kind, 256, 4) for kind in ("multi-head", "block", "stock block"))
-SHAPES = (
-    Shape(Plan("dot", 8), 1, 8),
-    Shape(DOT_64, 8, 64, HALF_FILLED),
-    Shape(DOT_64, 8, 512),
-    Shape(DOT_64, 8, 512, HALF_FILLED),
-    Shape(DOT_64, 1, 4096),
-    Shape(DOT_64, 1, 4096, HALF_FILLED),
-    Shape(DOT_64, 4, 128, HALF_FILLED, Tq=1),
-    Shape(DOT_64, 4, 1024, HALF_FILLED, Tq=1),
-    Shape(DOT_64, 4, 8192, HALF_FILLED, Tq=1),
-    Shape(Plan("dot", 64, lengths="", causal=True), 1, 1024),
-    Shape(Plan("dot", 64, weights=True), 4, 256, HALF_FILLED),
-    Shape(Plan("additive", 8), 1, 8),
-    Shape(ADDITIVE_64, 4, 512, HALF_FILLED, Tq=1),
-    Shape(ADDITIVE_256, 8, 128),
-    Shape(ADDITIVE_256, 8, 128, HALF_FILLED),
-    Shape(ADDITIVE_256, 2, 512),
-    Shape(ADDITIVE_256, 2, 512, HALF_FILLED),
-    Shape(Plan("additive", 64, weights=True), 4, 64, HALF_FILLED),
-    Shape(HEADS, 4, 1024, HALF_FILLED),
-    Shape(HEADS, 8, 128),
-    Shape(HEADS, 1, 1024, Tq=1),
-    Shape(Plan("multi-head", 64, 16), 8, 64, HALF_FILLED),
-    Shape(Plan("multi-head", 256, 4, lengths="", causal=True), 2, 2048),
-    Shape(Plan("multi-head", 256, 4, lengths="", window=(128, 128)), 1, 2048),
-    Shape(Plan("multi-head", 256, 4, lengths=QUERY_LENGTHS), 4, 256, HALF_FILLED),
-    Shape(Plan("multi-head", 256, 4, weights=True), 2, 256),
-    Shape(TRANSFORMER, 8, 128),
-    Shape(TRANSFORMER, 8, 128, HALF_FILLED),
-    Shape(TRANSFORMER, 2, 512),
-    Shape(TRANSFORMER, 2, 512, HALF_FILLED),
-    Shape(STOCK_TRANSFORMER, 2, 512),
-    Shape(STOCK_TRANSFORMER, 2, 512, HALF_FILLED),
-    Shape(Plan("dates"), 1, DATE_CHARACTERS),
-    Shape(Plan("dates"), 64, DATE_CHARACTERS, HALF_FILLED),
-    Shape(Plan("bert", 256, 4), 2, 512),
-    Shape(Plan("bert", 256, 4), 2, 512, HALF_FILLED),
+CALLS = (
+    PlannedCall(Plan("dot", 8), 1, 8),
+    PlannedCall(DOT_64, 8, 64, HALF_FILLED),
+    PlannedCall(DOT_64, 8, 512),
+    PlannedCall(DOT_64, 8, 512, HALF_FILLED),
+    PlannedCall(DOT_64, 1, 4096),
+    PlannedCall(DOT_64, 1, 4096, HALF_FILLED),
+    PlannedCall(DOT_64, 4, 128, HALF_FILLED, Tq=1),
+    PlannedCall(DOT_64, 4, 1024, HALF_FILLED, Tq=1),
+    PlannedCall(DOT_64, 4, 8192, HALF_FILLED, Tq=1),
+    PlannedCall(Plan("dot", 64, length_kind="", causal=True), 1, 1024),
+    PlannedCall(Plan("dot", 64, returns_weights=True), 4, 256, HALF_FILLED),
+    PlannedCall(Plan("additive", 8), 1, 8),
+    PlannedCall(ADDITIVE_64, 4, 512, HALF_FILLED, Tq=1),
+    PlannedCall(ADDITIVE_256, 8, 128),
+    PlannedCall(ADDITIVE_256, 8, 128, HALF_FILLED),
+    PlannedCall(ADDITIVE_256, 2, 512),
+    PlannedCall(ADDITIVE_256, 2, 512, HALF_FILLED),
+    PlannedCall(Plan("additive", 64, returns_weights=True), 4, 64, HALF_FILLED),
+    PlannedCall(HEADS, 4, 1024, HALF_FILLED),
+    PlannedCall(HEADS, 8, 128),
+    PlannedCall(HEADS, 1, 1024, Tq=1),
+    PlannedCall(Plan("multi-head", 64, 16), 8, 64, HALF_FILLED),
+    PlannedCall(Plan("multi-head", 256, 4, length_kind="", causal=True), 2, 2048),
+    PlannedCall(Plan("multi-head", 256, 4, length_kind="", window=(128, 128)), 1, 2048),
+    PlannedCall(Plan("multi-head", 256, 4, length_kind=QUERY_LENGTHS), 4, 256, HALF_FILLED),
+    PlannedCall(Plan("multi-head", 256, 4, returns_weights=True), 2, 256),
+    PlannedCall(TRANSFORMER, 8, 128),
+    PlannedCall(TRANSFORMER, 8, 128, HALF_FILLED),
+    PlannedCall(TRANSFORMER, 2, 512),
+    PlannedCall(TRANSFORMER, 2, 512, HALF_FILLED),
+    PlannedCall(STOCK_TRANSFORMER, 2, 512),
+    PlannedCall(STOCK_TRANSFORMER, 2, 512, HALF_FILLED),
+    PlannedCall(Plan("dates"), 1, DATE_CHARACTERS),
+    PlannedCall(Plan("dates"), 64, DATE_CHARACTERS, HALF_FILLED),
+    PlannedCall(Plan("bert", 256, 4), 2, 512),
+    PlannedCall(Plan("bert", 256, 4), 2, 512, HALF_FILLED),
 )
-QUICK_SHAPES = (
-    SHAPES[0],
-    Shape(ADDITIVE_64, 2, 16, HALF_FILLED),
-    Shape(Plan("stock block", 16, 2), 2, 16, HALF_FILLED),
+QUICK_CALLS = (
+    CALLS[0],
+    PlannedCall(ADDITIVE_64, 2, 16, HALF_FILLED),
+    PlannedCall(Plan("stock block", 16, 2), 2, 16, HALF_FILLED),
 )
 # Plans whose files are also written in the other lowerings.
 PLANS_WITH_LOWERINGS = (DOT_64, ADDITIVE_64, ADDITIVE_256, HEADS)
 
 
 def run_cases(options: Options) -> list[dict[str, Any]]:
-    """Race the files of both layers at every shape."""
+    """Race the files of both layers at every call."""
     results = []
-    for plan, shapes in _group_by_plan(QUICK_SHAPES if options.quick else SHAPES):
+    for plan, calls in _group_by_plan(QUICK_CALLS if options.quick else CALLS):
         files = _write_files(plan, options.folder / f"plan{len(results)}")
-        for shape in shapes:
-            results.append(options.race(Case(shape.make_inputs(), files, str(shape), THEIRS)))
+        for call in calls:
+            results.append(options.race(Case(call.make_inputs(), files, str(call), THEIRS)))
     return results
 
 
-def _group_by_plan(shapes: tuple[Shape, ...]) -> Iterator[tuple[Plan, list[Shape]]]:
-    """Yield each plan with its shapes; skip plans whose library is not installed."""
-    for plan in dict.fromkeys(shape.plan for shape in shapes):
+def _group_by_plan(calls: tuple[PlannedCall, ...]) -> Iterator[tuple[Plan, list[PlannedCall]]]:
+    """Yield each plan with its calls; skip plans whose library is not installed."""
+    for plan in dict.fromkeys(call.plan for call in calls):
         if plan.kind != "bert" or find_spec("keras_hub"):
-            yield plan, [shape for shape in shapes if shape.plan == plan]
+            yield plan, [call for call in calls if call.plan == plan]
 
 
 def _write_files(plan: Plan, folder: Path) -> list[Contestant]:

@@ -9,7 +9,7 @@ import numpy as np
 from _contestant import Contestant
 from _harness import Options
 from _in_keras import make_options
-from _plans import HALF_FILLED, Plan, Shape
+from _plans import HALF_FILLED, Plan, PlannedCall
 from _race import Case
 
 NO_BLOCKS, BLOCKS = "query_block_size=None", 'query_block_size="auto"'
@@ -34,9 +34,9 @@ def _make_contestant(label: str, backend: str, plan: Plan, builder: str = "build
     return Contestant(label, "_in_keras.build_training", make_options(plan, builder, jit, **arguments), environment)
 
 
-def _make_case(shape: Shape, name: str, contestants: list[Contestant], peer: str) -> Case:
-    target = np.random.default_rng(2).standard_normal((shape.B, shape.query_count, shape.plan.D), dtype="float32")
-    return Case({**shape.make_inputs(), "target": target}, contestants, name, peer)
+def _make_case(call: PlannedCall, name: str, contestants: list[Contestant], peer: str) -> Case:
+    target = np.random.default_rng(2).standard_normal((call.B, call.query_count, call.plan.D), dtype="float32")
+    return Case({**call.make_inputs(), "target": target}, contestants, name, peer)
 
 
 # --------------------------------------------------------------------------- additive attention
@@ -45,8 +45,8 @@ SIZES = (  # B, Tq, Tk, units
     (32, 8, 8, 16), (64, 16, 16, 32), (32, 32, 32, 64), (64, 1, 64, 128), (64, 32, 48, 64), (16, 64, 64, 128),
     (128, 20, 20, 256), (8, 128, 128, 128), (4, 256, 256, 128), (1, 1024, 1024, 64), (2, 512, 512, 256),
 )  # fmt: skip
-CAUSAL = Shape(Plan("additive", 256, causal=True), 2, 512, HALF_FILLED)
-TINY = Shape(Plan("additive", 8), 2, 16, HALF_FILLED)
+CAUSAL = PlannedCall(Plan("additive", 256, causal=True), 2, 512, HALF_FILLED)
+TINY = PlannedCall(Plan("additive", 8), 2, 16, HALF_FILLED)
 
 
 def run_cases(options: Options) -> list[dict[str, Any]]:
@@ -55,13 +55,13 @@ def run_cases(options: Options) -> list[dict[str, Any]]:
 
 
 def _race_additive(options: Options) -> Iterator[dict[str, Any]]:
-    shapes = [Shape(Plan("additive", U), B, Tk, HALF_FILLED, Tq if Tq != Tk else 0) for B, Tq, Tk, U in SIZES]
-    runs = [*itertools.product([GRAPH, *OTHER_BACKENDS], [*shapes, CAUSAL]), (XLA, shapes[-1])]
-    for backend, shape in [(GRAPH, TINY)] if options.quick else runs:
+    calls = [PlannedCall(Plan("additive", U), B, Tk, HALF_FILLED, Tq if Tq != Tk else 0) for B, Tq, Tk, U in SIZES]
+    runs = [*itertools.product([GRAPH, *OTHER_BACKENDS], [*calls, CAUSAL]), (XLA, calls[-1])]
+    for backend, call in [(GRAPH, TINY)] if options.quick else runs:
         contestants = [
-            _make_contestant(label, backend, shape.plan, query_block_size=size) for label, size in BLOCK_SIZES.items()
+            _make_contestant(label, backend, call.plan, query_block_size=size) for label, size in BLOCK_SIZES.items()
         ]
-        yield options.race(_make_case(shape, f"{backend}, {shape}", contestants, NO_BLOCKS))
+        yield options.race(_make_case(call, f"{backend}, {call}", contestants, NO_BLOCKS))
 
 
 # --------------------------------------------------------------------------- multi-head attention
@@ -77,4 +77,4 @@ def _race_heads(options: Options) -> Iterator[dict[str, Any]]:
         plan = replace(HEADS_PLAN, **MASKS[mask])
         contestants = [_make_contestant(THEIRS, backend, plan, "build_theirs"), _make_contestant(OURS, backend, plan)]
         name = f"{backend}, {HEADS_PLAN}, B{B} T{T}, {mask}"
-        yield options.race(_make_case(Shape(plan, B, T, HALF_FILLED), name, contestants, THEIRS), 40)
+        yield options.race(_make_case(PlannedCall(plan, B, T, HALF_FILLED), name, contestants, THEIRS), 40)

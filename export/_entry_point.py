@@ -14,7 +14,7 @@ def main() -> int:
             _signal.signal(signal_number, lambda received, _: os._exit(128 + received))
     from ._cli.main import main
 
-    code = main(is_process=True)
+    code = main(owns_process=True)
     # After a signal, a thread of onnxruntime may still compute; `sys.exit` would wait for the thread.
     if code > 128:
         for stream in (sys.stdout, sys.stderr):

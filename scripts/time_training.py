@@ -22,22 +22,26 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 import keras  # noqa: E402
 import numpy as np  # noqa: E402
 from _models import build_ours, build_theirs, make_key_mask, wrap_layer  # noqa: E402
-from _plans import Plan, Shape  # noqa: E402
+from _plans import Plan, PlannedCall  # noqa: E402
 from keras import ops  # noqa: E402
 
 BACKEND = keras.backend.backend()
-CAUSAL = {"lengths": "", "causal": True}
-SHAPES = (
-    Shape(Plan("additive", 256), 8, 128),
-    Shape(Plan("additive", 256), 2, 512),
-    Shape(Plan("additive", 512), 16, 1024),
-    Shape(Plan("multi-head", 64, 1), 8, 512),
-    Shape(Plan("multi-head", 64, 1, **CAUSAL), 4, 4096),
-    Shape(Plan("multi-head", 512, 8), 8, 512),
-    Shape(Plan("multi-head", 512, 8, **CAUSAL), 4, 4096),
-    Shape(Plan("block", 512, 8), 8, 512),
+CAUSAL = {"length_kind": "", "causal": True}
+CALLS = (
+    PlannedCall(Plan("additive", 256), 8, 128),
+    PlannedCall(Plan("additive", 256), 2, 512),
+    PlannedCall(Plan("additive", 512), 16, 1024),
+    PlannedCall(Plan("multi-head", 64, 1), 8, 512),
+    PlannedCall(Plan("multi-head", 64, 1, **CAUSAL), 4, 4096),
+    PlannedCall(Plan("multi-head", 512, 8), 8, 512),
+    PlannedCall(Plan("multi-head", 512, 8, **CAUSAL), 4, 4096),
+    PlannedCall(Plan("block", 512, 8), 8, 512),
 )
-QUICK = (Shape(Plan("additive", 8), 2, 5), Shape(Plan("multi-head", 8, 2), 2, 5), Shape(Plan("block", 8, 2), 2, 5))
+QUICK_CALLS = (
+    PlannedCall(Plan("additive", 8), 2, 5),
+    PlannedCall(Plan("multi-head", 8, 2), 2, 5),
+    PlannedCall(Plan("block", 8, 2), 2, 5),
+)
 KERAS, OURS, UNBLOCKED = "Keras's layer", "ours", "ours, query_block_size=None"
 OPERATION = "dot_product_attention alone"
 BLOCK_SIZES = (16, 64)
@@ -85,11 +89,11 @@ def list_contestants(plan: Plan) -> Iterator[tuple[str, Callable[[], keras.Model
         yield OPERATION, lambda: wrap_layer(OperationAttention(plan.H), plan)
 
 
-def prepare_step(model: keras.Model, shape: Shape, jit: bool) -> tuple[Callable[[], Any], dict[str, Any]]:
+def prepare_step(model: keras.Model, call: PlannedCall, jit: bool) -> tuple[Callable[[], Any], dict[str, Any]]:
     """Return a training step that waits for the device, with the loss of the first step and the peak memory."""
     model.compile(keras.optimizers.SGD(1e-4), "mse", jit_compile=BACKEND == "jax" or jit)
-    inputs = [ops.convert_to_tensor(array) for array in shape.make_inputs().values()]
-    size = (shape.B, shape.query_count, shape.plan.D)
+    inputs = [ops.convert_to_tensor(array) for array in call.make_inputs().values()]
+    size = (call.B, call.query_count, call.plan.D)
     target = ops.convert_to_tensor(np.random.default_rng(2).standard_normal(size, dtype="float32"))
     reset_memory()
     loss = float(model.train_on_batch(inputs, target))
@@ -133,7 +137,7 @@ def measure_peak_memory() -> float | None:
 
 
 def main() -> None:
-    """Print a table, and write the results as JSON after each shape."""
+    """Print a table, and write the results as JSON after each call."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="tiny sizes, to check that everything works")
     parser.add_argument("--seconds", type=float, default=0.6, help="seconds of timing for each model")
@@ -143,16 +147,16 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=Path("training.json"))
     arguments = parser.parse_args()
     rows: list[dict[str, Any]] = []
-    shapes = QUICK if arguments.quick else SHAPES
-    for shape in (shape for shape in shapes if arguments.only in str(shape)):
+    calls = QUICK_CALLS if arguments.quick else CALLS
+    for call in (call for call in calls if arguments.only in str(call)):
         for precision in arguments.precision or ("float32", "mixed_float16"):
             keras.config.set_dtype_policy(precision)
             rows_by_label: dict[str, dict[str, Any]] = {}
             steps = {}
-            for label, build_model in list_contestants(shape.plan):
-                row = rows_by_label[label] = {"size": str(shape), "precision": precision, "layers": label}
+            for label, build_model in list_contestants(call.plan):
+                row = rows_by_label[label] = {"size": str(call), "precision": precision, "layers": label}
                 try:
-                    steps[label], measurements = prepare_step(build_model(), shape, arguments.jit)
+                    steps[label], measurements = prepare_step(build_model(), call, arguments.jit)
                     row |= measurements
                 except Exception as error:  # noqa: BLE001 - such as a lack of memory, which becomes a row
                     row["problem"] = f"{type(error).__name__}: {' '.join(str(error).split())[:150]}"

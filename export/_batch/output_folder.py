@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from .._bundle.atomic_writes import atomic_file
-from .._bundle.output_paths import check_output_path, must_be_folder
+from .._bundle.output_paths import check_output_path, find_folder_objection
 from .._errors import ExportError, InputError
 
 try:
@@ -61,7 +61,7 @@ class OutputFolder:
             return f"{self.folder} contains other files and no run. Choose another destination."
         if names and not resume:
             return f"{self.folder} holds a run, and `resume` is off. Choose another destination."
-        return must_be_folder(self.folder, "Outputs are written to a folder")
+        return find_folder_objection(self.folder, "Outputs are written to a folder")
 
     def read_manifest(self, identity: Mapping[str, Any], files: Mapping[str, str]) -> dict[str, Any]:
         """Return the manifest of an earlier run, or an empty one; refuse another run, and changed finished sources."""

@@ -17,14 +17,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from .._errors import BundleError, ExportError
-from .output_paths import OverwriteCheck, check_output_path, must_be_file
+from .output_paths import OverwriteCheck, check_output_path, find_file_objection
 
 _MARKER_FILE = "replacing"  # in a temporary folder; identifies the folder that its process renames to NAME.old
 _RENAME_SECONDS = 0.5  # upper bound of the time between the two renames of a running process
 
 
 @contextlib.contextmanager
-def atomic_file(target: Path, overwrite_check: OverwriteCheck = must_be_file) -> Iterator[Path]:
+def atomic_file(target: Path, overwrite_check: OverwriteCheck = find_file_objection) -> Iterator[Path]:
     """Yield a temporary path in the folder of `target`, and rename it to `target` if the block succeeds.
 
     Raises `ExportError` if the file cannot be written, or `overwrite_check` returns a reason not to replace `target`.

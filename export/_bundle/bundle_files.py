@@ -13,7 +13,7 @@ from .._format.manifest import Manifest, read_manifest
 from .._format.names import CASES, MANIFEST, MODEL
 from .._format.verify_script import verify_script
 from .atomic_writes import old_path, restore_folder
-from .output_paths import must_be_folder
+from .output_paths import find_folder_objection
 from .untrusted_input import check_external_data, check_files, read_json
 
 SAVED_MODEL_FOLDER = "saved_model"
@@ -55,9 +55,9 @@ def _is_step_decoder(folder: Path) -> bool:
         return False
 
 
-def must_be_replaceable(path: Path, *, overwrite: bool) -> str | None:
+def find_overwrite_objection(path: Path, *, overwrite: bool) -> str | None:
     """Return a message if `path` must not be replaced by a bundle, else `None`."""
-    if objection := must_be_folder(path, "A bundle is a folder"):
+    if objection := find_folder_objection(path, "A bundle is a folder"):
         return objection
     if not overwrite:
         return f"{path} already exists. Pass overwrite=True (--overwrite) to replace it."

@@ -28,16 +28,16 @@ def check_output_path(
         raise error(objection)
 
 
-def must_be_file(path: Path) -> str | None:
+def find_file_objection(path: Path) -> str | None:
     """Return a message if `path` is not a regular file, else `None`."""
     if path.is_file() and not path.is_symlink():
         return None
     return f"{path} exists and is not a file; it will not be replaced. Choose another path."
 
 
-def must_be_recognized(path: Path, kind: str, is_one: Callable[[bytes], bool]) -> str | None:
+def find_kind_objection(path: Path, kind: str, is_one: Callable[[bytes], bool]) -> str | None:
     """Return a message if `path` is no file, or `is_one` does not recognize its content, else `None`."""
-    if objection := must_be_file(path):
+    if objection := find_file_objection(path):
         return objection
     try:
         with path.open("rb") as file:
@@ -49,9 +49,9 @@ def must_be_recognized(path: Path, kind: str, is_one: Callable[[bytes], bool]) -
     return f"{path} exists and is no {kind}; it will not be replaced. Choose another path."
 
 
-def must_not_be_input(path: Path, source: str | Path) -> str | None:
+def find_input_objection(path: Path, source: str | Path) -> str | None:
     """Return a message if `path` is the input file `source`, or is no file, else `None`."""
-    if objection := must_be_file(path):
+    if objection := find_file_objection(path):
         return objection
     try:
         if not os.path.samefile(path, source):
@@ -62,7 +62,7 @@ def must_not_be_input(path: Path, source: str | Path) -> str | None:
     return f"{path} is an input of this command{other_name}; it will not be replaced. Choose another path."
 
 
-def must_be_folder(path: Path, reason: str) -> str | None:
+def find_folder_objection(path: Path, reason: str) -> str | None:
     """Return a message with `reason` if `path` is a file or a link without target, else `None`."""
     if path.is_symlink() and not path.exists():
         return f"{path} is a symbolic link without target. Choose another path."

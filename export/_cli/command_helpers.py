@@ -33,7 +33,7 @@ def new_parser(
     """Add a subcommand that runs `main`, with `text` as its help and `debug` as the help of `--debug`."""
     parser: argparse.ArgumentParser = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
     parser.add_argument("--debug", action="store_true", help=debug)
-    parser.set_defaults(run=main)
+    parser.set_defaults(command_main=main)
     return parser
 
 

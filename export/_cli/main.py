@@ -19,7 +19,7 @@ from .._format.console import join_lines, print_escaped
 from .._format.printing import escape_unprintable
 from .._format.stop_signals import stop_at_signals
 
-# Modules with `add_parser`, which sets the main of the module as `run`.
+# Modules with a function `add_parser`, which stores the module's `main` as `command_main` in the parsed arguments.
 COMMANDS = (export, verify, run, predict, inspect, report, bench, doctor)
 # Replacements of removed commands and options.
 REPLACEMENTS = {
@@ -31,13 +31,13 @@ REPLACEMENTS = {
 }
 
 
-def main(argv: Sequence[str] | None = None, *, is_process: bool = False) -> int:
+def main(argv: Sequence[str] | None = None, *, owns_process: bool = False) -> int:
     """Run the command line.
 
     Args:
         argv: Arguments; by default those of the process.
-        is_process: Whether the process runs only this command: onnx is imported early, and temporary files go into one
-            folder.
+        owns_process: Whether the process does nothing else. If True, onnx is imported before signals raise exceptions,
+            and all temporary files are written to one folder, which is removed at the end.
 
     Returns:
         Exit code: 0 for success, 1 for a mismatch or an error, 128 + number for a signal. Wrong usage exits with 2.
@@ -49,12 +49,12 @@ def main(argv: Sequence[str] | None = None, *, is_process: bool = False) -> int:
 
             argcomplete.autocomplete(parser)
     argv = sys.argv[1:] if argv is None else argv
-    command, *words = argv or [""]
-    for name in (command, *(f"{command} {word.partition('=')[0]}" for word in words)):
+    command, *command_arguments = argv or [""]
+    for name in (command, *(f"{command} {argument.partition('=')[0]}" for argument in command_arguments)):
         if replacement := REPLACEMENTS.get(name):
             parser.error(f"`{name}` was removed: use {replacement}")
     arguments = parser.parse_args(argv)
-    if is_process:
+    if owns_process:
         # Until here a signal ends the process (`_entry_point.py`); below, it raises an exception. Import onnx now:
         # Python crashes if an exception interrupts the initialization of its nanobind module.
         with contextlib.suppress(ImportError):  # commands that need onnx report that it is missing
@@ -64,8 +64,8 @@ def main(argv: Sequence[str] | None = None, *, is_process: bool = False) -> int:
         _print_plain_warnings(),
         # A signal may also raise before or after the try block of `_run_command`.
         contextlib.suppress(KeyboardInterrupt, SystemExit),
-        stop_at_signals(is_process=is_process) as signals,
-        _use_temporary_folder() if is_process else contextlib.nullcontext(),
+        stop_at_signals(owns_process=owns_process) as signals,
+        _use_temporary_folder() if owns_process else contextlib.nullcontext(),
         _print_debug_messages() if arguments.debug else contextlib.nullcontext(),
     ):
         code = _run_command(arguments, signals)
@@ -75,9 +75,9 @@ def main(argv: Sequence[str] | None = None, *, is_process: bool = False) -> int:
 @contextlib.contextmanager
 def _use_temporary_folder() -> Iterator[None]:
     """Put all temporary files into one folder and remove it at the end."""
-    # Libraries remove their temporary files in `atexit` functions, which `os._exit` skips.
+    # Libraries use `atexit` to remove their temporary files; `os._exit`, called after a signal, skips `atexit`.
     with contextlib.ExitStack() as stack:
-        # Without a writable folder, only code that needs a temporary file fails.
+        # If no folder is writable, continue: the command may need no temporary file.
         with contextlib.suppress(OSError):
             tempfile.tempdir = str(stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True)))
         try:
@@ -89,21 +89,21 @@ def _use_temporary_folder() -> Iterator[None]:
 def _run_command(arguments: argparse.Namespace, signals: Sequence[int]) -> int:
     """Run a subcommand and return its exit code; after a signal, `main` replaces the exit code."""
     try:
-        arguments.run(arguments)
+        arguments.command_main(arguments)
         sys.stdout.flush()
     except KeyboardInterrupt as stop:
         print_escaped(str(stop) or "interrupted: nothing was written", file=sys.stderr)
         return 128 + signal.SIGINT
-    except SystemExit as end:
+    except SystemExit as system_exit:
         if signals:
             return 1
-        # Such as a layer that calls `sys.exit(0)`: the command would end with the exit code of success.
-        message = f"error: code called by this command ran `sys.exit({end.code!r})`; the command did not finish"
+        # Code of a model, such as a layer, may call `sys.exit(0)`. This unfinished command must not end with code 0.
+        message = f"error: code called by this command ran `sys.exit({system_exit.code!r})`; the command did not finish"
         print_escaped(message, file=sys.stderr)
         return 1
     except Exception as error:  # noqa: BLE001 - the code of a model may raise any error
         if isinstance(error, BrokenPipeError) and _has_no_reader(sys.stdout):
-            return 141  # 128 + SIGPIPE, as programs whose reader has ended return
+            return 141  # 128 + SIGPIPE, the exit code of any program that writes to a closed pipe
         if not signals:
             _print_error(error, debug=arguments.debug)
         return 1
@@ -154,7 +154,7 @@ class _StandardErrorHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         try:
             print_escaped(join_lines(f"{record.levelname.lower()}: {record.getMessage()}"), file=sys.stderr)
-        except Exception:  # noqa: BLE001 - as handlers of Python: standard error may be closed
+        except Exception:  # noqa: BLE001 - standard error may be closed; handlers of `logging` do the same
             self.handleError(record)
 
 

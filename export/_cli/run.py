@@ -13,9 +13,9 @@ from .._bundle.bundle import load_bundle
 from .._bundle.output_paths import (
     OverwriteCheck,
     check_output_path,
-    must_be_file,
-    must_be_recognized,
-    must_not_be_input,
+    find_file_objection,
+    find_input_objection,
+    find_kind_objection,
 )
 from .._format.case_writing import to_unicode_array
 from .._format.console import print_escaped
@@ -44,7 +44,7 @@ def main(arguments: argparse.Namespace) -> None:
 
 
 def _find_refusal(path: Path, *, inputs: str) -> str | None:
-    return must_not_be_input(path, inputs) or must_be_recognized(path, "file of arrays, .npz", _is_npz)
+    return find_input_objection(path, inputs) or find_kind_objection(path, "file of arrays, .npz", _is_npz)
 
 
 def _is_npz(content: bytes) -> bool:
@@ -53,7 +53,7 @@ def _is_npz(content: bytes) -> bool:
     return content.startswith(b"PK\3\4") and content[30 : 30 + length].endswith(b".npy")
 
 
-def write_arrays(target: Path, arrays: dict[str, np.ndarray], refusal: OverwriteCheck = must_be_file) -> None:
+def write_arrays(target: Path, arrays: dict[str, np.ndarray], refusal: OverwriteCheck = find_file_objection) -> None:
     """Write arrays to an `.npz` file atomically."""
     # `np.savez` takes the arrays as keyword arguments, and its first parameter has the name `file`.
     with atomic_file(target, refusal) as partial, zipfile.ZipFile(partial, "w") as archive:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from .._bundle.atomic_writes import atomic_folder
 from .._bundle.bundle import Bundle, load_bundle
-from .._bundle.bundle_files import must_be_replaceable
+from .._bundle.bundle_files import find_overwrite_objection
 from .._dependencies import check_export_packages
 from .._errors import BundleError, ExportError, UnsupportedModelError, UntraceableError
 from .._format.interruptible_session import check_provider
@@ -194,7 +194,7 @@ def _write_bundle(
     path: Path, model: keras.Model | str | Path, options: Options, on_step: ProgressCallback, *, overwrite: bool
 ) -> None:
     """Write all files to a temporary folder, check that they can be read, and rename the folder."""
-    overwrite_check = functools.partial(must_be_replaceable, overwrite=overwrite)
+    overwrite_check = functools.partial(find_overwrite_objection, overwrite=overwrite)
     with atomic_folder(path, overwrite_check) as folder:
         # The worker imports TensorFlow while this process does.
         with translate_storage_errors(path, folder), SavedModelRun() as worker:

@@ -55,7 +55,9 @@ class KerasComparison:
     def report(self, provider: str) -> ParityReport:
         """Return the parity report of the float32 file."""
         golden, clone = self.reference.golden_cases, self.reference.float32_clone
-        return ParityReport(provider, self.rows, self.saved_model_rows, golden.refused, clone, coverage=golden.coverage)
+        return ParityReport(
+            provider, self.rows, self.saved_model_rows, golden.refusals, clone, coverage=golden.coverage
+        )
 
 
 def compare_with_keras(

@@ -17,14 +17,14 @@ _handles_signals = False  # True while `stop_at_signals` is active in the main t
 
 
 @contextlib.contextmanager
-def stop_at_signals(*, is_process: bool = True) -> Iterator[list[int]]:
+def stop_at_signals(*, owns_process: bool = True) -> Iterator[list[int]]:
     """Raise `KeyboardInterrupt` at Ctrl-C and `SystemExit` at SIGTERM; yield a list that receives the signal.
 
-    If `is_process`, the process ends after `GRACE_SECONDS` in any case.
+    If `owns_process`, the process ends `GRACE_SECONDS` after a signal even if the exception does not end it.
     """
     global _handles_signals
     signals: list[int] = []
-    timer = threading.Timer(GRACE_SECONDS, lambda: is_process and os._exit(128 + signals[0]))
+    timer = threading.Timer(GRACE_SECONDS, lambda: owns_process and os._exit(128 + signals[0]))
     is_main, previous = threading.current_thread() is threading.main_thread(), _handles_signals
     # Handlers set by `nohup` and the `&` of a shell, or by a C library, are preserved.
     preserved = (signal.SIG_IGN, None)

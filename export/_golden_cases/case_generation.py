@@ -85,24 +85,24 @@ class CaseBuilder:
         """Add a case, or the reason why the model fails on it."""
         name, draw, allow_degenerate, refusal = spec
         if refusal:
-            self.golden.refused[name] = refusal
+            self.golden.refusals[name] = refusal
             return
         try:
             inputs = draw()
             if inputs is None:
                 return
             if not allow_degenerate and (reason := self._runs.find_static_failure(inputs)):
-                self.golden.refused[name] = reason
+                self.golden.refusals[name] = reason
                 return
             with detect_additions_along_wrong_axis() as biases:
                 case = Case(name, inputs, self._run(inputs))
                 if self._inputs.sampler.has_texts and not allow_degenerate:
                     case = self._replace_nan_rows(case)
         except Exception as error:  # noqa: BLE001 - the model of the user may raise anything; the report has the message
-            self.golden.refused[name] = shorten_message(error)
+            self.golden.refusals[name] = shorten_message(error)
             return
         if not allow_degenerate and self._runs.is_degenerate(case.outputs):
-            self.golden.refused[name] = "Keras returns NaN, or an empty output"
+            self.golden.refusals[name] = "Keras returns NaN, or an empty output"
             return
         if any(biases):
             self._mistaken.add(name)
@@ -114,7 +114,7 @@ class CaseBuilder:
         count = int(np.count_nonzero(rows))
         if not count:
             return case
-        self.golden.refused[f"{count} row{'s' * (count > 1)} of {case.name}"] = "Keras returns NaN"
+        self.golden.refusals[f"{count} row{'s' * (count > 1)} of {case.name}"] = "Keras returns NaN"
         for name in (name for name, generator in self._inputs.generators.items() if generator.texts):
             texts = [" ".join(row) for row in case.inputs[name][rows].reshape(count, -1)]
             self.golden.nan_texts.setdefault(name, []).extend(texts)
@@ -126,8 +126,8 @@ class CaseBuilder:
     def add_samples(self, samples: Arrays) -> None:
         """Add the samples of the user; raise `InputError` if Keras cannot run the model on them."""
         self.add(CaseSpec("samples", lambda: samples, allow_degenerate=True))
-        if "samples" in self.golden.refused:
-            raise InputError(f"Keras itself cannot run the model on `sample_inputs`: {self.golden.refused['samples']}")
+        if "samples" in self.golden.refusals:
+            raise InputError(f"Keras itself cannot run the model on `sample_inputs`: {self.golden.refusals['samples']}")
 
     def add_sizes(self, check: Callable[[GoldenCases], Run | None]) -> Run | None:
         """Add a case for each size of an axis and pattern of lengths, and return the result of `check`."""
@@ -146,11 +146,11 @@ class CaseBuilder:
         """
         golden = self.golden
         # A model may read its padding in other layers, so that a failure in this case is no error.
-        golden.refused.pop(POISONED, None)
+        golden.refusals.pop(POISONED, None)
         names = {case.name for case in golden.cases}
-        golden.refused = {name: reason for name, reason in golden.refused.items() if name not in names}
+        golden.refusals = {name: reason for name, reason in golden.refusals.items() if name not in names}
         if names - set(golden.injections_by_case) - self._mistaken:
-            golden.refused |= {case.name: MISTAKEN_BIAS for case in golden.cases if self._is_dropped(case)}
+            golden.refusals |= {case.name: MISTAKEN_BIAS for case in golden.cases if self._is_dropped(case)}
             rows = zip(golden.cases, golden.sizes, strict=True)
             remaining_cases = [(case, sizes) for case, sizes in rows if not self._is_dropped(case)]
             golden.cases = [case for case, _ in remaining_cases]

@@ -39,7 +39,7 @@ def summarize_coverage(golden: GoldenCases, converted: Sequence[Case] = ()) -> d
     axes = {symbol: sorted({sizes[symbol] for sizes in golden.sizes}) for symbol in golden.sizes[0]}
     return {
         "cases": len(golden.cases),
-        "refused": len(golden.refused),
+        "refused": len(golden.refusals),
         "axes": axes,
         "inputs": golden.inputs,
         "outputs": {

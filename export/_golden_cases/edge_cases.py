@@ -16,7 +16,7 @@ from .._format.names import Arrays, Case
 from .._private_api.builtin_attention import MULTI_HEAD_LAYERS, SINGLE_HEAD_LAYERS
 from .._thresholds import LARGE_THRESHOLDS as LARGE_FORMS
 from .dynamic_axes import BATCH, Axes, iterate_named_axes
-from .golden_cases import LARGE_VALUES, LONG, NOT_RUN, POISONED, GoldenCases, Run
+from .golden_cases import LARGE_VALUES, LONG, NOT_RUN_PREFIX, POISONED, GoldenCases, Run
 from .input_generators import InputGenerator
 from .random_inputs import IdRange, move_padding
 from .trial_runs import InputSampler
@@ -118,7 +118,7 @@ def _draw_unmasked(inputs: CaseInputs, sizes: Mapping[str, int]) -> Arrays | Non
 
 
 def _refuse_size(elements: int) -> str:
-    return f"{NOT_RUN}: {elements:,} numbers, too many for a bundle" if elements > MAX_LONG_ELEMENTS else ""
+    return f"{NOT_RUN_PREFIX}: {elements:,} numbers, too many for a bundle" if elements > MAX_LONG_ELEMENTS else ""
 
 
 def magnify_floats(names: Sequence[str], inputs: Arrays) -> Arrays | None:

@@ -12,7 +12,7 @@ from .dynamic_axes import Shapes, iterate_named_axes
 LARGE_VALUES = "large values"  # scores reach 1e4
 POISONED = "poisoned padding"
 LONG = "long"  # sequences that reach the large form of attention
-NOT_RUN = "not run"
+NOT_RUN_PREFIX = "not run"
 # An integer may be a size or a trip count. If this one makes Keras do more work, larger integers are not injected.
 MIN_LARGE_INTEGER = 4097
 
@@ -41,7 +41,7 @@ class GoldenCases:
     axes: Shapes  # of every input; a string names a dynamic axis, and tied axes have the same name
     cases: list[Case] = field(default_factory=list)
     sizes: list[Sizes] = field(default_factory=list)  # of every dynamic axis, by case
-    refused: dict[str, str] = field(default_factory=dict)  # reasons by name of cases on which Keras fails
+    refusals: dict[str, str] = field(default_factory=dict)  # reasons by name of cases on which Keras fails
     inputs: dict[str, dict[str, Any]] = field(default_factory=dict)  # coverage by input, for the parity report
     coverage: dict[str, Any] = field(default_factory=dict)  # coverage section of the parity report
     multiples: dict[str, int] = field(default_factory=dict)  # divisors above 1 of all sizes of an axis, by its name

@@ -1,4 +1,4 @@
-"""Additive scores without tanh: two matrix products and one division for four units.
+"""Additive scores without tanh: two matrix products and one division for each group of four units.
 
 With `y_u = exp(q_u) exp(k_u)`, `tanh(q_u + k_u) = (y_u - 1 / y_u) / (y_u + 1 / y_u)`. The fractions of a group of units
 are brought to a common denominator; for two units u and v:
@@ -7,15 +7,15 @@ are brought to a common denominator; for two units u and v:
     N = (w_u + w_v) y_u y_v + (w_u - w_v) y_u / y_v + (w_v - w_u) y_v / y_u - (w_u + w_v) / (y_u y_v)
     D = y_u y_v + y_u / y_v + y_v / y_u + 1 / (y_u y_v)
 
-N and D are sums over the subsets S of the group. With s_u = 1 for u in S, else -1, the term of S in D is
-exp(sum s_u q_u) exp(sum s_u k_u), a factor of the query times a factor of the key; in N the term also has the factor
-sum s_u w_u. So N and D of all pairs of query and key are two matrix products over the 2^n subsets of n units, and the
-features are read and written once for each group, by the division.
+N and D have one term for each subset S of the n units of a group. Let s_u = 1 for u in S, else -1. The term of D is
+exp(sum s_u q_u) exp(sum s_u k_u), a factor of the query times a factor of the key. The term of N has the further factor
+sum s_u w_u. So for all pairs of query and key, N and D are two matrix products over 2^n subsets, and one division for
+each group replaces n tanh.
 
 All terms of D are positive, and a term of N is at most sum |w_u| times the same term of D. So rounding changes a score
-by about 1e-7 of the sum of all |w_u|, and by up to 2e-6 of the sum if four q_u near 10 meet four k_u near -10: exp
-multiplies the rounding error of its argument 40. This holds while nothing overflows. A guard checks for overflow, and
-for weights so large that the rounding shows; if the guard fails, scores are computed with tanh.
+by about 1e-7 of the sum of all |w_u|, or by up to 2e-6 if four q_u are near 10 and four k_u near -10: exp multiplies
+the rounding error of its argument, 40. These bounds hold only without overflow. A guard checks that nothing overflows
+and that the sum of all |w_u| is small; if the guard fails, scores are computed with tanh.
 """
 
 from itertools import product
@@ -27,7 +27,7 @@ from .._tracing.attention_calls import TracedCall
 from .body_inputs import BodyInputs
 from .heads import pack_heads, pad_last_axis, unpack_heads
 
-# Units that share a denominator: fewer units take more divisions, more units longer products that overflow earlier
+# Units with one denominator. Smaller groups need more divisions; terms of larger groups overflow at smaller |q| + |k|
 UNIT_GROUP_SIZE = 4
 # (units of a group, subsets), float32: 1 if the unit is in the subset, else -1
 SUBSET_SIGNS = np.array(list(product((-1, 1), repeat=UNIT_GROUP_SIZE)), np.float32).T
@@ -45,33 +45,33 @@ def count_units(call: TracedCall) -> int:
 
 
 def count_unit_groups(call: TracedCall) -> int:
-    """Return the number of groups of units of a head, the last one filled up with zeros."""
+    """Return the number of unit groups of a head, rounded up: zeros complete the last group."""
     return -(-count_units(call) // UNIT_GROUP_SIZE)
 
 
 def count_padded_units(call: TracedCall) -> int:
-    """Return the number of units of a head in full groups."""
+    """Return the number of units of a head including the zeros that complete the last group."""
     return count_unit_groups(call) * UNIT_GROUP_SIZE
 
 
-def pad_units(call: TracedCall, projected: Value, heads: int) -> Value:
-    """Pad queries or keys (B, T, heads U) with zeros to full groups: (B, T, heads * padded units)."""
-    missing = count_padded_units(call) - count_units(call)
-    if not missing:
-        return projected
-    padded = pad_last_axis(unpack_heads(projected, heads, count_units(call)), 4, count=missing)
+def pad_units(call: TracedCall, projection: Value, heads: int) -> Value:
+    """Pad projected queries or keys (B, T, heads U) with zeros to full groups: (B, T, heads * padded units)."""
+    num_zeros = count_padded_units(call) - count_units(call)
+    if not num_zeros:
+        return projection
+    padded = pad_last_axis(unpack_heads(projection, heads, count_units(call)), 4, count=num_zeros)
     return pack_heads(padded, heads * count_padded_units(call))
 
 
 def pad_unit_weights(inputs: BodyInputs) -> Value:
     """Pad the weights (U, 1) with zeros to full groups: (padded units, 1)."""
-    missing = count_padded_units(inputs.call) - count_units(inputs.call)
-    return op.Pad(inputs.w_v, np.array([0, 0, missing, 0])) if missing else inputs.w_v
+    num_zeros = count_padded_units(inputs.call) - count_units(inputs.call)
+    return op.Pad(inputs.w_v, np.array([0, 0, num_zeros, 0])) if num_zeros else inputs.w_v
 
 
-def compute_terms(units: Value) -> Value:
+def compute_terms(group_projection: Value) -> Value:
     """Return exp(sum s_u q_u) of all subsets, (..., subsets), for projected queries or keys (..., UNIT_GROUP_SIZE)."""
-    return op.Exp(op.MatMul(units, SUBSET_SIGNS))
+    return op.Exp(op.MatMul(group_projection, SUBSET_SIGNS))
 
 
 def compute_factors(padded_weights: Value) -> Value:
@@ -81,15 +81,15 @@ def compute_factors(padded_weights: Value) -> Value:
 
 def sum_unit_groups(quotients: Value, groups: int, *leading: int) -> Value:
     """Sum quotients (*leading, groups, rows, keys) over the groups: (*leading, 1, rows keys)."""
-    # A product with ones: `ReduceSum` of few groups takes ten times as long on two cores as on one (onnxruntime 1.32)
+    # Not `ReduceSum`: for few groups, onnxruntime 1.32 is ten times slower with two cores than with one
     return op.MatMul(np.ones((1, groups), np.float32), reshape(quotients, *leading, groups, -1))
 
 
 def is_accurate_without_tanh(inputs: BodyInputs, queries: Value, keys: Value) -> Value:
     """Return the guard, a boolean scalar, for projected queries (..., H U) and keys (..., Hkv U)."""
-    largest_query, largest_key = (_max_abs_ignoring_nan(projected) for projected in (queries, keys))
+    max_abs_query, max_abs_key = (_max_abs_ignoring_nan(projection) for projection in (queries, keys))
     weight_sum = op.ReduceSum(op.Abs(inputs.w_v), keepdims=0)
-    return (largest_query + largest_key <= MAX_ABS_SUM) & (weight_sum <= MAX_ABS_WEIGHT_SUM)
+    return (max_abs_query + max_abs_key <= MAX_ABS_SUM) & (weight_sum <= MAX_ABS_WEIGHT_SUM)
 
 
 def _max_abs_ignoring_nan(tensor: Value) -> Value:

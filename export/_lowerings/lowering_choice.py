@@ -44,7 +44,7 @@ def choose_lowering(call: TracedCall, lowering: str, attention_target: str = FOR
         # On a GPU a loop over examples waits for the device in each iteration, so the whole batch is computed.
         # Files for any runtime have no `If` on sizes.
         return {FOR_CUDA: ADAPTIVE_GPU, FOR_ANY: PORTABLE}.get(attention_target, ADAPTIVE)
-    if (lowering, attention_target, precision) == (PORTABLE, FOR_CPU, FLOAT32) and portable_additive.fits(call):
+    if (lowering, attention_target, precision) == (PORTABLE, FOR_CPU, FLOAT32) and portable_additive.supports(call):
         return PORTABLE_IN_BLOCKS
     return lowering
 
@@ -84,12 +84,12 @@ def build_lowered_function(
     `force_large_form` uses the large form at all sizes if a lowering, except `adaptive`, chooses by size.
     """
     for_device = attention_target != FOR_CPU
-    body = fused.body_with_zeroed_inputs if lowering == "fused" and for_device else BODIES[lowering].body
+    body = fused.build_body_with_zeroed_inputs if lowering == "fused" and for_device else BODIES[lowering].build_body
     if lowering == ADAPTIVE_GPU:
         limits = adaptive_gpu.choose_limits(precision, force_large_form=force_large_form)
-        body = partial(adaptive_gpu.body, limits=limits)
+        body = partial(adaptive_gpu.build_body, limits=limits)
     if lowering == PORTABLE_IN_BLOCKS and force_large_form:
-        body = additive_batched.body
+        body = additive_batched.build_body
     return build_call_function(call, body, opset, for_device=for_device)
 
 

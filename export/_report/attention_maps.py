@@ -19,33 +19,33 @@ MAX_WEIGHTS = 300_000
 # Fixed decimals would round tiny weights to zero, which means a masked key.
 SIGNIFICANT_DIGITS = 3
 
-Map = dict[str, Any]
+AttentionMap = dict[str, Any]
 
 
-def build_attention_maps(case: Case, manifest: Manifest, examples: Sequence[Example]) -> list[list[Map]]:
-    """Return maps of all outputs of attention weights, for each example of a case that fits on the page."""
+def build_attention_maps(case: Case, manifest: Manifest, examples: Sequence[Example]) -> list[list[AttentionMap]]:
+    """Return a list of maps, one per output, for each of the first examples that have room on the page."""
     specs = [spec for spec in manifest.outputs if spec.name in manifest.weights_of and len(spec.shape) > 1]
     weights = {spec.name: _add_missing_axes(case.outputs[spec.name]) for spec in specs if case.outputs[spec.name].size}
     if not weights:
         return []
-    positions = MAX_POSITIONS
-    while positions > 1 and _count_weights(weights.values(), positions) > MAX_WEIGHTS:
-        positions //= 2
-    count = max(1, MAX_WEIGHTS // _count_weights(weights.values(), positions))
-    axes = {spec.name: spec.shape for spec in specs}
+    max_positions = MAX_POSITIONS
+    while max_positions > 1 and _count_weights(weights.values(), max_positions) > MAX_WEIGHTS:
+        max_positions //= 2
+    num_examples = max(1, MAX_WEIGHTS // _count_weights(weights.values(), max_positions))
+    shapes = {spec.name: spec.shape for spec in specs}
     return [
         [
             {
                 "output": name,
                 "layer": manifest.weights_of[name],
-                **_encode_map(array[index], positions),
-                "queries": _find_labels(axes[name][-2], example.labelled_axes) if len(axes[name]) > 2 else None,
-                "keys": _find_labels(axes[name][-1], example.labelled_axes),
+                **_encode_map(array[index], max_positions),
+                "queries": _find_words(shapes[name][-2], example.labelled_axes) if len(shapes[name]) > 2 else None,
+                "keys": _find_words(shapes[name][-1], example.labelled_axes),
             }
             for name, array in weights.items()
             if index < len(array)
         ]
-        for index, example in enumerate(examples[:count])
+        for index, example in enumerate(examples[:num_examples])
     ]
 
 
@@ -55,24 +55,24 @@ def _add_missing_axes(weights: np.ndarray) -> np.ndarray:
     return weights.reshape(len(weights), math.prod(weights.shape[1:-2]), queries, weights.shape[-1])
 
 
-def _count_weights(weights: Any, positions: int) -> int:
+def _count_weights(weights: Any, max_positions: int) -> int:
     """Return the number of weights of one example, summed over outputs, after truncation to `positions`."""
-    limits = MAX_HEADS, positions, positions
+    limits = MAX_HEADS, max_positions, max_positions
     return sum(math.prod(map(min, array.shape[1:], limits)) for array in weights)
 
 
-def _encode_map(weights: np.ndarray, positions: int) -> Map:
-    truncated = weights[:MAX_HEADS, :positions, :positions]
+def _encode_map(weights: np.ndarray, max_positions: int) -> AttentionMap:
+    truncated = weights[:MAX_HEADS, :max_positions, :max_positions]
     rounded = [float(f"{weight:.{SIGNIFICANT_DIGITS}g}") or 0 for weight in truncated.ravel().tolist()]
     numbers = [weight if math.isfinite(weight) else None for weight in rounded]
     text = json.dumps(numbers, separators=(",", ":")).encode()
     return {"shape": list(truncated.shape), "of": list(weights.shape), "weights": encode_gzip_base64(text)}
 
 
-def _find_labels(axis: int | str, labelled_axes: Sequence[LabelledAxis]) -> list[str] | None:
-    """Return the words of the first sequence with an axis of the weights; None without such a sequence."""
-    # A name is one axis, but two axes may share a static size: then two sequences match, and neither is certain.
-    words = [labelled.words for labelled in labelled_axes if labelled.dim == axis]
-    if not words or (isinstance(axis, int) and len(words) > 1):
+def _find_words(axis: int | str, labelled_axes: Sequence[LabelledAxis]) -> list[str] | None:
+    """Return the words of the positions along an axis of the weights, or None if they are unknown."""
+    # A name identifies a dynamic axis; a static size does not. If two sequences have that size, neither is used.
+    matching_words = [labelled_axis.words for labelled_axis in labelled_axes if labelled_axis.dim == axis]
+    if not matching_words or (isinstance(axis, int) and len(matching_words) > 1):
         return None
-    return words[0][:MAX_POSITIONS]
+    return matching_words[0][:MAX_POSITIONS]

@@ -13,20 +13,20 @@ _SPECIAL_TOKEN = re.compile(r"[<[].*[>\]]")  # such as <pad> or [MASK]
 
 
 def validate_labels(manifest: Manifest, labels: Mapping[str, Any] | None) -> dict[str, list[str]]:
-    """Return labels as lists by input or output, a string as its characters; raise `InputError` if they do not fit."""
+    """Return labels as lists, with a string split into characters; raise `InputError` if labels do not fit."""
     if labels is None:
         return {}
     specs = {spec.name: spec for spec in manifest.specs}
     if not isinstance(labels, Mapping):
-        received = type(labels).__name__
-        raise InputError(f"`labels` must be a mapping from names to lists of strings. Received: {received}.")
+        received_type = type(labels).__name__
+        raise InputError(f"`labels` must be a mapping from names to lists of strings. Received: {received_type}.")
     valid_labels = {}
     for name, strings in labels.items():
         if name not in specs:
             raise InputError(f"`labels` must name inputs or outputs of the model, {[*specs]}. Received: {name!r}.")
         if not isinstance(strings, Sequence) or not strings or not all(isinstance(label, str) for label in strings):
-            received = type(strings).__name__
-            raise InputError(f"`labels[{name!r}]` must be strings, one for each id. Received: {received}.")
+            received_type = type(strings).__name__
+            raise InputError(f"`labels[{name!r}]` must be strings, one for each id. Received: {received_type}.")
         shape, dtype = specs[name].shape, specs[name].dtype
         has_scores = "float" in dtype and len(shape) > 1 and shape[-1] == len(strings)
         if not has_scores and ("int" not in dtype or not shape):
@@ -39,9 +39,9 @@ def validate_labels(manifest: Manifest, labels: Mapping[str, Any] | None) -> dic
 
 
 def join_words(words: Sequence[str], labels: Sequence[str] | None) -> str:
-    """Join the words of a sequence: labels by blanks, labels that are characters without blanks, strings by commas."""
+    """Join words: strings (`labels` is None) by commas, labels by blanks or, if all labels are characters, directly."""
     if labels is None:
         return ", ".join(words)
-    # Special tokens such as <pad> are longer than a character. A blank is often the label of padding: `rstrip`.
+    # Special tokens such as <pad> are allowed beside characters. A blank is often padding: `rstrip` removes it.
     has_characters = all(len(label) <= 1 or _SPECIAL_TOKEN.fullmatch(label) for label in labels)
     return ("" if has_characters else " ").join(words).rstrip()

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from .._bundle.atomic_writes import atomic_file
-from .._bundle.output_paths import check_output_path, must_be_recognized
+from .._bundle.output_paths import check_output_path, find_kind_objection
 from .._errors import ExportError
 from .._format.names import CASES, MODEL
 from .page_content import PageContent
@@ -27,7 +27,7 @@ def check_report_path(page: Path, *, in_a_folder: bool = True) -> None:
 
 def _find_refusal(path: Path) -> str | None:
     meta = f'<meta name="generator" content="{GENERATOR}">'.encode()
-    return must_be_recognized(path, "report", lambda content: meta in content[:_HEAD_BYTES])
+    return find_kind_objection(path, "report", lambda content: meta in content[:_HEAD_BYTES])
 
 
 def write_page(page: Path, content: PageContent, *, live: bool) -> Path:

@@ -17,7 +17,7 @@ from .._private_api.tensorflow_internals import sort_variables, write_reproducib
 from .._signature.keras_messages import shorten_message
 from .._signature.signature import Signature
 from .._signature.tensorflow_graph import build_endpoint, build_tensor_specs, trace_caller, trace_runner
-from .time_distributed import batch_time_steps
+from .time_distributed import merge_steps_into_batch
 
 
 def write_saved_model(signature: Signature, folder: Path) -> Any:
@@ -58,7 +58,7 @@ def trace_function(signature: Signature, trace_context: Callable[[], Any]) -> An
 def _trace_as_exported(signature: Signature) -> Iterator[None]:
     """Apply the patches of an export while a model is traced, and name the layer in errors."""
     try:
-        with batch_time_steps(signature.layers), refuse_dynamic_scans():
+        with merge_steps_into_batch(signature.layers), refuse_dynamic_scans():
             yield
     except OSError:
         raise  # a fault of the disk, not of the model
@@ -70,7 +70,7 @@ def _trace_as_exported(signature: Signature) -> Iterator[None]:
 
 def build_traced_run(signature: Signature) -> Callable[[Arrays], Arrays]:
     """Trace a model as for the export, and return a function that runs its graph."""
-    with batch_time_steps(signature.layers), refuse_dynamic_scans():
+    with merge_steps_into_batch(signature.layers), refuse_dynamic_scans():
         return trace_runner(signature)
 
 

@@ -16,7 +16,7 @@ from keras import ops
 
 
 @contextmanager
-def batch_time_steps(layers: Iterable[Any]) -> Iterator[None]:
+def merge_steps_into_batch(layers: Iterable[Any]) -> Iterator[None]:
     """Patch the `TimeDistributed` layers among `layers` within the context: time steps become rows of the batch."""
     layers = [layer for layer in layers if type(layer) is keras.layers.TimeDistributed]
     for layer in layers:

@@ -17,13 +17,13 @@ _OPTIONS = {
 def set_kernel_options(layer: Any, kernel_initializer: Any, kernel_regularizer: Any, kernel_constraint: Any) -> None:
     """Set kernel options, in any form that Keras accepts, as attributes of a layer."""
     options = kernel_initializer, kernel_regularizer, kernel_constraint
-    for (name, kind), option in zip(_OPTIONS.items(), options, strict=True):
-        setattr(layer, name, kind.get(option))
+    for (name, keras_module), option in zip(_OPTIONS.items(), options, strict=True):
+        setattr(layer, name, keras_module.get(option))
 
 
 def kernel_config(layer: Any) -> dict[str, Any]:
     """Return the kernel options of a layer for its config."""
-    return {name: kind.serialize(getattr(layer, name)) for name, kind in _OPTIONS.items()}
+    return {name: keras_module.serialize(getattr(layer, name)) for name, keras_module in _OPTIONS.items()}
 
 
 def make_projection(layer: Any, name: str, units: int, **options: Any) -> Any:
@@ -35,8 +35,8 @@ def make_projection(layer: Any, name: str, units: int, **options: Any) -> Any:
 
 def is_plain_matmul(layer: Any) -> bool:
     """Return True if a layer is a plain product with its kernel: no quantization, bias, activation or subclass."""
-    plain = type(layer) is keras.layers.Dense and layer.activation is keras.activations.linear
-    return plain and not layer.use_bias and layer.quantization_mode is None
+    is_linear_dense = type(layer) is keras.layers.Dense and layer.activation is keras.activations.linear
+    return is_linear_dense and not layer.use_bias and layer.quantization_mode is None
 
 
 def _clone_initializer(option: Any) -> Any:
@@ -47,20 +47,20 @@ def _clone_initializer(option: Any) -> Any:
 def make_policy_map(layer: Any) -> Any | None:
     """Return a `DTypePolicyMap` of quantized sublayers, or None if no sublayer is quantized."""
     # The keys are patterns, because a loaded model may build its layers under another path prefix.
-    quantized = {
+    policies_by_pattern = {
         rf"(.*/)?{re.escape(layer.name + sublayer.path.removeprefix(layer.path))}": sublayer.dtype_policy
         for sublayer in all_sublayers(layer)
         if sublayer.quantization_mode is not None
     }
-    if not quantized:
+    if not policies_by_pattern:
         return None
     default = getattr(layer.dtype_policy, "default_policy", layer.dtype_policy)
-    return keras.dtype_policies.DTypePolicyMap(default, quantized)
+    return keras.dtype_policies.DTypePolicyMap(default, policies_by_pattern)
 
 
 def sublayer_policy(layer: Any, name: str) -> Any:
-    """Return the dtype policy of a sublayer: the policy of the layer, or its own if it was saved quantized."""
-    # A `Dense` whose policy is a map cannot be saved again if quantized: `Dense._get_kernel_with_merged_lora` reads the
-    # quantization mode of the map instead of that of the entry (Keras 3.15).
+    """Return the dtype policy of a sublayer: its own entry if the policy of `layer` is a map, else the same policy."""
+    # A `Dense` must not get the whole map: a quantized `Dense` with a map cannot be saved, since
+    # `Dense._get_kernel_with_merged_lora` reads the quantization mode of the map instead of the entry (Keras 3.15).
     policy = layer.dtype_policy
     return policy[f"{layer.name}/{name}"] if isinstance(policy, keras.dtype_policies.DTypePolicyMap) else policy

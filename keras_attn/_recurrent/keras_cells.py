@@ -45,9 +45,8 @@ def make_initial_states(cell: Any, batch_size: Any) -> list[Tensor]:
 @contextlib.contextmanager
 def fixed_dropout_masks(cell: Any, inputs: Tensor, training: bool | None) -> Iterator[None]:
     """Use the same dropout masks at all steps within the context, for inputs (B, size) of one step."""
-    # `keras.layers.RNN` does the same; only shape and dtype of `inputs` matter.
-    # Cells cache their dropout masks until a reset. Draw the masks before the loop: a tensor that is created in the
-    # body of a compiled loop cannot be used outside of it.
+    # As in `keras.layers.RNN`. The masks depend only on shape and dtype of `inputs`. Cells cache them until a reset.
+    # They are drawn before the loop, since a tensor created in the body of a compiled loop cannot be used outside.
     _reset_dropout_masks(cell)
     try:
         if training:
@@ -58,31 +57,32 @@ def fixed_dropout_masks(cell: Any, inputs: Tensor, training: bool | None) -> Ite
 
 
 @contextlib.contextmanager
-def per_step_seeds(
+def seed_each_step(
     cell: Any, step: Callable[..., Any], inputs: Tensor, training: bool | None
 ) -> Iterator[tuple[Callable[..., Any], Any]]:
     """Wrap a step and its inputs (B, T, Dx) so that each iteration of a loop uses its own random seeds."""
-    # JAX traces the step once, with the present seeds as constants, and a seed that the step assigns would be a tracer
-    # after the loop. So the seeds of all steps become inputs of the loop, (1, T, 2), counted up as in eager steps.
+    # JAX traces the step only once: a seed that it reads is the same constant at all steps. A seed that it assigns is a
+    # tracer after the loop. So the loop gets the seeds of all steps as further inputs (1, T, 2). As in eager steps, the
+    # second number of a seed increases by 1 at each step.
     seeds = [variable for variable in cell.non_trainable_variables if variable.name == "seed_generator_state"]
     if keras.backend.backend() != "jax" or not training or not seeds:
         yield step, inputs
         return
-    count = np.arange(inputs.shape[1] + 1, dtype="uint32")
-    draws = np.stack([np.zeros_like(count), count], axis=-1)
-    step_seeds = [seed.value + draws for seed in seeds]  # (T + 1, 2) each
+    step_numbers = np.arange(inputs.shape[1] + 1, dtype="uint32")
+    offsets = np.stack([np.zeros_like(step_numbers), step_numbers], axis=-1)
+    seeds_by_step = [seed.value + offsets for seed in seeds]  # (T + 1, 2) each; the last row is used after the loop
 
     def seeded_step(inputs: Any, states: Any) -> Any:
-        inputs, *values = inputs
-        for seed, value in zip(seeds, values, strict=True):
-            seed.assign(value[0])
+        inputs, *step_seeds = inputs
+        for seed, step_seed in zip(seeds, step_seeds, strict=True):
+            seed.assign(step_seed[0])
         return step(inputs, states)
 
     try:
-        yield seeded_step, (inputs, *(values[None, :-1] for values in step_seeds))
+        yield seeded_step, (inputs, *(array[None, :-1] for array in seeds_by_step))
     finally:
-        for seed, values in zip(seeds, step_seeds, strict=True):
-            seed.assign(values[-1])
+        for seed, array in zip(seeds, seeds_by_step, strict=True):
+            seed.assign(array[-1])
 
 
 def _draw_dropout_masks(cell: Any, inputs: Tensor) -> None:

@@ -14,7 +14,7 @@ from .._shapes import dtype_of, shape_of
 from .._types import Shape, Tensor
 from .call_checks import CallMasks, OutputShapes, check_initial_state, check_not_none, compute_shapes, validate_call
 from .cell import AttentionCell
-from .keras_cells import per_step_seeds, state_sizes
+from .keras_cells import seed_each_step, state_sizes
 
 _UNSUPPORTED_OPTIONS = ("go_backwards", "stateful", "unroll", "zero_output_for_mask")
 
@@ -136,7 +136,7 @@ class AttentionRNN(CallErrorMixin, LargestOutputMixin, keras.layers.RNN):
     ) -> tuple[Tensor, list[Tensor]]:
         """Return the outputs (B, T, ...) of all steps, and the states after the last step."""
         options: dict[str, Any] = {} if time_mask is None else {"mask": time_mask, "zero_output_for_mask": True}
-        with self.cell.dropout_for(inputs, training), per_step_seeds(self.cell, step, inputs, training) as seeded:
+        with self.cell.dropout_for(inputs, training), seed_each_step(self.cell, step, inputs, training) as seeded:
             _, outputs, states = loop_over_time(*seeded, states, input_length=inputs.shape[1], **options)
         return ops.cast(outputs, self.compute_dtype), list(states)
 

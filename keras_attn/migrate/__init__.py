@@ -22,7 +22,7 @@ from ._cell_layouts import attention_cell_layouts, check_input_size, check_no_fu
 from ._layer_sizes import INFERRED_AXES, INPUT_AXES, MatchedEntry, check_shape, infer_sizes
 from ._layouts import Array, Layout, LayoutEntry, additive_layouts, bilinear_layouts, dot_product_layouts
 from ._multi_head_layouts import multi_head_layouts
-from ._state_dict import entries_under_prefix, format_names, to_array
+from ._state_dict import format_names, select_entries_under_prefix, to_array
 
 __all__ = ["from_state"]
 
@@ -82,13 +82,13 @@ def from_state(
         return layer
     # Check everything before the first assignment, so that an error leaves the layer unchanged.
     layouts = _get_layouts(layer, source)
-    values = entries_under_prefix(prefix, state, source)
-    layout, keys = _choose_layout(layouts, values)
-    _check_names(layout, keys, values, source, strict)
+    entries = select_entries_under_prefix(prefix, state, source)
+    layout, keys = _choose_layout(layouts, entries)
+    _check_names(layout, keys, entries, source, strict)
     if isinstance(layer, AttentionCell):
-        check_no_further_layers(layer, sorted(values.keys() - keys.values()))
+        check_no_further_layers(layer, sorted(entries.keys() - keys.values()))
     _check_plain(layer)
-    matches = [MatchedEntry(entry, values[key][0], to_array(*values[key])) for entry, key in keys.items()]
+    matches = [MatchedEntry(entry, entries[key][0], to_array(*entries[key])) for entry, key in keys.items()]
     sizes = infer_sizes(layer, layout, matches)
     expected = sizes if layer.built else {name: size for name, size in sizes.items() if name not in INFERRED_AXES}
     for match in matches:

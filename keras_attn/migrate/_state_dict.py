@@ -8,34 +8,35 @@ import numpy as np
 
 from ._layouts import Array
 
-# In a message, so that it stays readable for the state of a large model.
+# Names in an error message: a large model has hundreds of weights.
 MAX_NAMES = 10
 
 # A TensorFlow checkpoint also has the slots of optimizers, and a Keras state the seeds of random numbers.
 _IGNORED_NAMES = re.compile(r"/\.OPTIMIZER_SLOT/|seed_generator_state")
-_SUFFIX = re.compile(r"(/\.ATTRIBUTES/VARIABLE_VALUE)?(:\d+)?$")
+# Appended by TensorFlow to names of variables, in checkpoints and in graphs (":0").
+_VARIABLE_SUFFIX = re.compile(r"(/\.ATTRIBUTES/VARIABLE_VALUE)?(:\d+)?$")
 
 
-def entries_under_prefix(prefix: str, state: Any, source: str) -> dict[str, tuple[str, Any]]:
-    """Return (name, value) of each entry under a prefix, by the dotted name without the prefix."""
+def select_entries_under_prefix(prefix: str, state: Any, source: str) -> dict[str, tuple[str, Any]]:
+    """Return a dict from dotted names without the prefix to pairs (name in `state`, array); `source` as `"flax"`."""
     dotted_prefix = _to_dotted_name(prefix, source)
     dotted_prefix = f"{dotted_prefix}." if dotted_prefix else ""
-    received = [(name, value) for name, value in _flatten(state) if not _IGNORED_NAMES.search(name)]
-    values: dict[str, tuple[str, Any]] = {}
-    for name, value in received:
-        dotted = _to_dotted_name(name, source)
-        key = dotted.removeprefix(dotted_prefix)
-        if not dotted.startswith(dotted_prefix):
+    entries = [(name, value) for name, value in _flatten(state) if not _IGNORED_NAMES.search(name)]
+    entries_by_key: dict[str, tuple[str, Any]] = {}
+    for name, value in entries:
+        dotted_name = _to_dotted_name(name, source)
+        key = dotted_name.removeprefix(dotted_prefix)
+        if not dotted_name.startswith(dotted_prefix):
             continue
-        if key in values:
-            raise ValueError(f"`state` must name each weight once. Received: `{values[key][0]}` and `{name}`.")
-        values[key] = name, value
-    if received and not values:
+        if key in entries_by_key:
+            raise ValueError(f"`state` must name each weight once. Received: `{entries_by_key[key][0]}` and `{name}`.")
+        entries_by_key[key] = name, value
+    if entries and not entries_by_key:
         raise ValueError(
             f"`prefix` must be the beginning of names in the state. Received: prefix={prefix!r}, "
-            f"names {format_names(name for name, _ in received)}."
+            f"names {format_names(name for name, _ in entries)}."
         )
-    return values
+    return entries_by_key
 
 
 def _flatten(state: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
@@ -51,9 +52,9 @@ def _flatten(state: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]
 
 
 def _to_dotted_name(name: str, source: str) -> str:
-    """Return a name with dots between its parts, without the suffix of checkpoints and the prefix of Flax."""
-    dotted = _SUFFIX.sub("", name).replace("/", ".").strip(".")
-    return re.sub(r"^params(\.|$)", "", dotted) if source == "flax" else dotted
+    """Return a name with dots between its parts, without `_VARIABLE_SUFFIX` and without the "params" of Flax."""
+    dotted_name = _VARIABLE_SUFFIX.sub("", name).replace("/", ".").strip(".")
+    return re.sub(r"^params(\.|$)", "", dotted_name) if source == "flax" else dotted_name
 
 
 def format_names(names: Iterable[str]) -> str:
@@ -64,7 +65,7 @@ def format_names(names: Iterable[str]) -> str:
 
 
 def to_array(name: str, value: Any) -> Array:
-    """Convert a value to an array of float32, or of float64 if it has that precision."""
+    """Convert an array to float32, or to float64 if its dtype is float64 or an integer of at least 32 bits."""
     try:
         array = np.asarray(value)
     except (RuntimeError, TypeError, ValueError) as error:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from batch_tables import assert_rows_equal, insert_nulls, list_inodes, read_errors, run_reference_loop, write_source
-from handwritten_bundles import COUNTING, ENDLESS, write_onnx_bundle
+from handwritten_bundles import COUNTING_NODES, ENDLESS_STEPS, write_onnx_bundle
 
 from keras_attn_export import ExportError, predict
 
@@ -77,8 +77,8 @@ except KeyboardInterrupt:
 def test_interrupt_ends_the_runs_of_all_threads(tmp_path):
     """Python waits for its threads at exit; the threads of this run compute an endless loop."""
     numbers = {"x": ("float32", ["batch"])}
-    bundle = write_onnx_bundle(tmp_path / "bundle", COUNTING, numbers, {"y": numbers["x"]})
-    pq.write_table(pa.table({"x": pa.array([ENDLESS] * 9, pa.float32())}), tmp_path / "x.parquet")
+    bundle = write_onnx_bundle(tmp_path / "bundle", COUNTING_NODES, numbers, {"y": numbers["x"]})
+    pq.write_table(pa.table({"x": pa.array([ENDLESS_STEPS] * 9, pa.float32())}), tmp_path / "x.parquet")
     command = [sys.executable, "-c", INTERRUPTED_SCRIPT, bundle, tmp_path / "x.parquet", tmp_path / "out"]
     result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     assert (result.stdout, list_inodes(tmp_path / "out")) == ("interrupted\n", {})

@@ -13,7 +13,7 @@ from small_bundle import list_names
 
 from keras_attn_export import BundleError, ExportError, load_bundle
 from keras_attn_export._bundle.atomic_writes import atomic_file, atomic_folder
-from keras_attn_export._bundle.bundle_files import must_be_replaceable
+from keras_attn_export._bundle.bundle_files import find_overwrite_objection
 
 FILES = ("manifest.json", "model.onnx", "parity/cases.npz")
 OLD_FILES, NEW_FILES, OTHER_FILES = (dict.fromkeys(FILES, text) for text in ("old", "new", "theirs"))
@@ -29,7 +29,7 @@ def read_files(folder):
     return {path.relative_to(folder).as_posix(): path.read_text() for path in folder.rglob("*") if path.is_file()}
 
 
-def assert_only(target, files):
+def assert_sole_folder(target, files):
     """Assert that a folder holds only these files, and its parent only this folder."""
     assert list_names(target.parent) == [target.name]
     assert read_files(target) == files
@@ -37,7 +37,7 @@ def assert_only(target, files):
 
 def write_folder(target, action=lambda: None, *, overwrite=False, text="new"):
     """Write a folder, and call `action` before the rename."""
-    with atomic_folder(target, partial(must_be_replaceable, overwrite=overwrite)) as folder:
+    with atomic_folder(target, partial(find_overwrite_objection, overwrite=overwrite)) as folder:
         write_files(folder, text)
         action()
 
@@ -71,7 +71,7 @@ def old_bundle(target):
 def test_longest_names_may_be_overwritten(tmp_path, name):
     for text in "old", "new":
         write_folder(tmp_path / name, overwrite=True, text=text)
-    assert_only(tmp_path / name, NEW_FILES)
+    assert_sole_folder(tmp_path / name, NEW_FILES)
 
 
 def test_folder_appears_complete_in_new_parents(tmp_path, monkeypatch):
@@ -80,7 +80,7 @@ def test_folder_appears_complete_in_new_parents(tmp_path, monkeypatch):
     names = []
     write_folder(Path("a/b/bundle"), lambda: names.extend(list_names(target.parent)))
     assert [name.startswith(".bundle.") for name in names] == [True]
-    assert_only(target, NEW_FILES)
+    assert_sole_folder(target, NEW_FILES)
     umask = os.umask(0)
     os.umask(umask)
     assert target.stat().st_mode & 0o777 == 0o777 & ~umask  # readable for other users
@@ -91,20 +91,20 @@ def test_stopped_write_leaves_nothing_and_keeps_the_old_folder(old_bundle, error
     for target, overwrite in (old_bundle.parent / "made" / "bundle", False), (old_bundle, True):
         with pytest.raises(error):
             write_folder(target, make_raiser(error()), overwrite=overwrite)
-        assert_only(old_bundle, OLD_FILES)
+        assert_sole_folder(old_bundle, OLD_FILES)
 
 
 def test_folder_of_a_concurrent_writer_is_not_replaced(target):
     with pytest.raises(BundleError, match="already exists"):
         write_folder(target, lambda: write_folder(target, text="theirs"))
-    assert_only(target, OTHER_FILES)
+    assert_sole_folder(target, OTHER_FILES)
 
 
 def test_working_folder_may_be_overwritten(old_bundle, monkeypatch):
     monkeypatch.chdir(old_bundle)
     (old_bundle / "leftover").write_text("of the old bundle")
     write_folder(Path("."), overwrite=True)
-    assert_only(old_bundle, NEW_FILES)
+    assert_sole_folder(old_bundle, NEW_FILES)
 
 
 WEB_APP = json.dumps({"name": "Shop", "start_url": "/", "icons": []})
@@ -165,11 +165,11 @@ def test_link_to_a_bundle_is_replaced_and_its_target_stays(tmp_path):
     target.symlink_to(linked_bundle)
     write_folder(target, overwrite=True)
     assert not target.is_symlink()
-    assert_only(target, NEW_FILES)
+    assert_sole_folder(target, NEW_FILES)
     assert read_files(linked_bundle) == OLD_FILES
 
 
-def test_folder_of_the_user_at_the_old_name_stays(old_bundle):
+def test_user_folder_named_bundle_old_is_kept(old_bundle):
     (user_folder := old_bundle.with_name("bundle.old")).mkdir()
     write_files(user_folder, "mine")
     assert_refused(old_bundle, r"bundle\.old is in the way: .*bundle moves there while it is replaced", overwrite=True)
@@ -178,10 +178,11 @@ def test_folder_of_the_user_at_the_old_name_stays(old_bundle):
     assert (read_files(old_bundle), read_files(user_folder)) == (NEW_FILES, dict.fromkeys(FILES, "mine"))
 
 
-def test_killed_export_of_another_name_keeps_the_folder_of_the_user(old_bundle):
+def test_user_folder_is_kept_although_an_export_of_another_bundle_was_killed(old_bundle):
     (user_folder := old_bundle.with_name("bundle.old")).mkdir()
     (partial_folder := old_bundle.with_name(".bundle.v2.abcdefgh.partial")).mkdir()
-    (partial_folder / "replacing").write_text("1 2")  # device and inode of a removed folder
+    # A killed export leaves this marker: device and inode of the folder that it renamed. Here no folder has this inode
+    (partial_folder / "replacing").write_text("1 2")
     assert_refused(old_bundle, "is in the way", overwrite=True)
     assert user_folder.exists()
     assert partial_folder.exists()
@@ -250,7 +251,7 @@ def test_file_of_concurrent_writers_is_always_complete(tmp_path):
     assert list_names(tmp_path) == ["out"]
 
 
-@pytest.mark.fresh_process  # other tests skip the wait for the disk
+@pytest.mark.fresh_process  # in other tests, `fast_exports.py` replaces the function that calls `os.fsync`
 def test_file_is_synchronized_before_its_rename(tmp_path, monkeypatch):
     calls, fsync, replace = [], os.fsync, Path.replace
 
@@ -264,10 +265,10 @@ def test_file_is_synchronized_before_its_rename(tmp_path, monkeypatch):
     assert calls == [(tmp_path / "out").stat().st_ino, "renamed"]
 
 
-CREATE_OBSTACLE = {"link": lambda path: path.symlink_to("other"), "pipe": os.mkfifo, "folder": Path.mkdir}
+OBSTACLE_CREATORS = {"link": lambda path: path.symlink_to("other"), "pipe": os.mkfifo, "folder": Path.mkdir}
 
 
-@pytest.mark.parametrize("create", CREATE_OBSTACLE.values(), ids=CREATE_OBSTACLE)
+@pytest.mark.parametrize("create", OBSTACLE_CREATORS.values(), ids=OBSTACLE_CREATORS)
 def test_links_pipes_and_folders_are_not_replaced_by_files(tmp_path, monkeypatch, create):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "other").write_text("other")

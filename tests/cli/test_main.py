@@ -213,8 +213,8 @@ def work(arguments):
     {step}()
     time.sleep(30)
 
-main._build_parser = lambda: SimpleNamespace(parse_args=lambda argv: SimpleNamespace(run=work, debug=False))
-sys.exit(main.main([], is_process=True))
+main._build_parser = lambda: SimpleNamespace(parse_args=lambda argv: SimpleNamespace(command_main=work, debug=False))
+sys.exit(main.main([], owns_process=True))
 """
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from handwritten_bundles import COUNTING, ENDLESS, write_onnx_bundle
+from handwritten_bundles import COUNTING_NODES, ENDLESS_STEPS, write_onnx_bundle
 from sigint import enable_interrupts
 
 from keras_attn_export import load_bundle
@@ -33,8 +33,8 @@ def folder(tmp_path_factory):
     """A folder with a bundle whose golden case never ends, and tables with rows that never end."""
     folder = tmp_path_factory.mktemp("endless")
     inputs = {"x": ("float32", ["batch"])}
-    bundle = write_onnx_bundle(folder / "bundle", COUNTING, inputs, {"y": ("float32", ["batch"])})
-    manifest, endless = load_bundle(bundle).entries, np.full(1, ENDLESS, np.float32)
+    bundle = write_onnx_bundle(folder / "bundle", COUNTING_NODES, inputs, {"y": ("float32", ["batch"])})
+    manifest, endless = load_bundle(bundle).entries, np.full(1, ENDLESS_STEPS, np.float32)
     save_cases(bundle / CASES, [Case("forever", {"x": endless}, {"y": endless})])
     (bundle / REPORT_FILE).write_text(ParityReport("cpu", ()).to_json(), encoding="utf-8")
     (bundle / names.MANIFEST).unlink()
@@ -42,7 +42,7 @@ def folder(tmp_path_factory):
     np.savez(folder / "forever.npz", x=endless)
     pq.write_table(pa.table({"x": endless}), folder / "all.parquet")
     rows = np.arange(2000, dtype=np.float32) % 5
-    rows[1503] = ENDLESS  # a row of the run that its trial does not draw
+    rows[1503] = ENDLESS_STEPS  # in none of the probe runs, so that `predict` reaches its main run
     pq.write_table(pa.table({"x": rows}), folder / "some.parquet")
     return folder
 
@@ -56,7 +56,7 @@ def wait_until(condition, process):
 
 
 def start_python(*command, cwd):
-    """Start Python in an empty folder as a shell does, with a folder of its own for temporary files."""
+    """Start Python in the empty folder `cwd`, with SIGINT enabled, a process group and a folder for temporary files."""
     (cwd / "temporary").mkdir()
     with enable_interrupts():
         return subprocess.Popen(
@@ -98,14 +98,15 @@ def stop_process(process, *signal_numbers, send=os.kill, timeout=MAX_STOP_SECOND
 
 def list_remaining_files(cwd):
     """List the remaining files, except a file of onnxruntime and compiled modules."""
-    names = {path.relative_to(cwd).as_posix() for path in cwd.rglob("*") if "__pycache__" not in path.parts}
-    return sorted(names - {"temporary", "temporary/.ses"})
+    paths = {path.relative_to(cwd).as_posix() for path in cwd.rglob("*") if "__pycache__" not in path.parts}
+    return sorted(paths - {"temporary", "temporary/.ses"})
 
 
 NOTHING_WRITTEN = "interrupted: nothing was written\n"
+# `done` is the folder of the outputs
 RESUMABLE = "interrupted: done holds the finished files; the same command continues the run\n"
-LOCK = ["done", "done/_predict", "done/_predict/lock"]
-MANIFEST = "done/_predict/manifest.json"
+LOCK_PATHS = ["done", "done/_predict", "done/_predict/lock"]
+RUN_MANIFEST = "done/_predict/manifest.json"
 VERIFY, PREDICT = "-m keras_attn_export verify {}/bundle", "-m keras_attn_export predict {0}/bundle {0}"
 BENCH = "-m keras_attn_export bench {}/bundle"
 RUN = "-m keras_attn_export run {0}/bundle --inputs {0}/forever.npz --outputs y.npz"
@@ -116,8 +117,8 @@ COMMANDS = {  # arguments of Python, awaited file, signal, standard error, remai
     "run, SIGTERM": (RUN, None, signal.SIGTERM, "", []),
     "bench": (BENCH, None, signal.SIGINT, NOTHING_WRITTEN, []),
     "bench, SIGTERM": (BENCH, None, signal.SIGTERM, "", []),
-    "predict, during its trial": (f"{PREDICT}/all.parquet done", None, signal.SIGINT, RESUMABLE, LOCK),
-    "predict": (f"{PREDICT}/some.parquet done", MANIFEST, signal.SIGTERM, "", [*LOCK, MANIFEST]),
+    "predict, during its probe runs": (f"{PREDICT}/all.parquet done", None, signal.SIGINT, RESUMABLE, LOCK_PATHS),
+    "predict": (f"{PREDICT}/some.parquet done", RUN_MANIFEST, signal.SIGTERM, "", [*LOCK_PATHS, RUN_MANIFEST]),
 }
 
 
@@ -185,7 +186,7 @@ IMPORT_SCRIPT = """
 import os, sys
 from keras_attn_export._cli import main
 main.stop_at_signals = lambda **_: os._exit(0 if "onnx" in sys.modules else 1)
-main.main(["doctor"], is_process=True)
+main.main(["doctor"], owns_process=True)
 """
 
 
@@ -224,16 +225,17 @@ def test_signal_ends_an_export_during_computation(signal_number, message, folder
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("signal_number", "send", "partial_file", "message"),
+    ("signal_number", "send", "awaited_path", "message"),
     [
-        (signal.SIGINT, os.killpg, "bundle", NOTHING_WRITTEN),  # as a terminal does, during the import of TensorFlow
-        # written shortly before a second process runs the SavedModel
+        # Ctrl-C in a terminal sends SIGINT to the whole process group. The folder exists before TensorFlow is imported.
+        (signal.SIGINT, os.killpg, "bundle", NOTHING_WRITTEN),
+        # This file is written shortly before a second process runs the SavedModel
         (signal.SIGTERM, os.kill, "bundle/saved_model/fingerprint.pb", ""),
     ],
 )
-def test_stopped_export_leaves_no_file_and_no_process(signal_number, send, partial_file, message, model_file, tmp_path):
+def test_stopped_export_leaves_no_file_and_no_process(signal_number, send, awaited_path, message, model_file, tmp_path):
     process = start_python("-m", "keras_attn_export", "export", model_file, "made/bundle", cwd=tmp_path)
-    wait_until(lambda: list(tmp_path.glob(f"made/.bundle.*.partial/{partial_file}")), process)
+    wait_until(lambda: list(tmp_path.glob(f"made/.bundle.*.partial/{awaited_path}")), process)
     time.sleep(0.3)
     assert stop_process(process, signal_number, send=send, timeout=60)[:3] == (128 + signal_number, "", message)
     assert list_remaining_files(tmp_path) == []

@@ -46,7 +46,7 @@ def describe_export_error(model):
         return {
             "class": type(error).__name__,
             "message": str(error),
-            "failed_rows": {
+            "num_failed_rows": {
                 part: sum(not row.passed for row in getattr(report, part))
                 for part in ("rows", "saved_model_rows")
                 if report
@@ -78,7 +78,7 @@ def export_all_models():
             bool(np.array_equal(keras.ops.convert_to_numpy(outputs[name]), array)) for name, array in expected.items()
         ]
 
-    subclass, samples = models.build_scaled_model()
+    subclass, samples = models.build_halving_model()
     export_model(subclass, FOLDER / "subclass", sample_inputs=samples, lowering="portable", precision="float16")
     arrays = {"queries": samples["queries"], **{f"memory_{name}": array for name, array in samples["memory"].items()}}
     save_arrays("subclass", arrays, subclass(samples["queries"], memory=samples["memory"], training=False))
@@ -112,7 +112,7 @@ def find_changed_variables(model):
 
 
 def export_shifted_model(source):
-    """Return the error of an export whose model differs by three limits between this backend and TensorFlow."""
+    """Return the error of an export of a model whose backends differ by three times the rounding limit."""
     _, reference = build_reference(shifted_models.build_shifted_model(source, 0.0, 3), Options(), lambda _: None)
     limit = max(float(case.rounding_limits["y"].max()) for case in reference.golden_cases.cases)
     return describe_export_error(shifted_models.build_shifted_model(source, 3 * limit, 3))

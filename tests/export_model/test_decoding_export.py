@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from decoding_models import (
-    END_GROWING,
+    GROWING_CACHE_END,
     OPTIONS,
     START,
     build_attention_models,
@@ -25,7 +25,10 @@ CASES = {
         greedy(*build_attention_models(), **{**OPTIONS, "max_length": 4}, outputs=["weights"]),
         draw_ids,
     ),
-    "a cache that grows": lambda: (greedy(*build_cache_models(), **{**OPTIONS, "end": END_GROWING}), draw_first_inputs),
+    "a cache that grows": lambda: (
+        greedy(*build_cache_models(), **{**OPTIONS, "end": GROWING_CACHE_END}),
+        draw_first_inputs,
+    ),
     "without an end": lambda: (
         greedy(*build_recurrent_models(), start=START, max_length=3, outputs=["weights"]),
         draw_ids,

@@ -16,7 +16,7 @@ import keras
 import numpy as np
 import pytest
 from environments import build_environment
-from other_backend_models import build_scaled_model, build_trained_model, draw_trained_model_inputs
+from other_backend_models import build_halving_model, build_trained_model, draw_trained_model_inputs
 from sigint import enable_interrupts
 from tolerances import assert_close
 
@@ -26,7 +26,7 @@ from keras_attn_export._export.jax_and_torch import TensorFlowWorker, _worker_en
 from keras_attn_export._format.cases import load_cases
 from keras_attn_export._format.names import CASES
 
-WORKER = Path(__file__).with_name("other_backend_worker.py")
+WORKER_SCRIPT = Path(__file__).with_name("other_backend_worker.py")
 BACKENDS = ("jax", "torch")
 TOLERANCE = 1e-5  # backends sum in different orders
 
@@ -36,7 +36,7 @@ def make_environment(backend):
 
 
 def start_worker(backend, task, folder, stderr=subprocess.PIPE):
-    command = [sys.executable, str(WORKER), task, str(folder)]
+    command = [sys.executable, str(WORKER_SCRIPT), task, str(folder)]
     with enable_interrupts():
         return subprocess.Popen(command, env=make_environment(backend), stderr=stderr, text=True)
 
@@ -82,10 +82,10 @@ def test_trained_model_equals_its_backend(folder):
     bundle = load_bundle(folder / "trained")
     assert_outputs_close(bundle, folder, TOLERANCE)
     dtypes = {spec["name"]: spec["dtype"] for spec in (*bundle.manifest["inputs"], *bundle.manifest["outputs"])}
-    assert (dtypes["valid_lens"], dtypes["twice"]) == ("int64", "int64")  # JAX computes them with 32 bits
-    assert {str(case.outputs["twice"].dtype) for case in load_cases(bundle.path / CASES)} == {"int64"}
-    twice = bundle.run(inputs := draw_trained_model_inputs())["twice"]
-    np.testing.assert_array_equal(twice, 2 * inputs["valid_lens"])
+    assert (dtypes["valid_lens"], dtypes["doubled_lens"]) == ("int64", "int64")  # JAX computes them with 32 bits
+    assert {str(case.outputs["doubled_lens"].dtype) for case in load_cases(bundle.path / CASES)} == {"int64"}
+    doubled_lens = bundle.run(inputs := draw_trained_model_inputs())["doubled_lens"]
+    np.testing.assert_array_equal(doubled_lens, 2 * inputs["valid_lens"])
     backend = bundle.manifest["backend"]
     assert backend in BACKENDS
     assert bundle.manifest["versions"][backend] == version(backend)
@@ -107,7 +107,8 @@ def test_subclass_exports_with_all_options(folder):
     assert shapes["memory_keys"] == ["batch", "memory_keys_length", 8]
     assert [layer["lowering"] for layer in bundle.manifest["layers"]] == ["portable"]
     assert bundle.manifest["precision"] == bundle.report.precision["name"] == "float16"
-    # Over eight seeds, torch models of this kind differed by up to 5e-5 in float32, and by 1e-3 to 2e-2 in float16.
+    # With eight seeds, outputs of the file differed from those of Keras on torch by at most 5e-5 in float32, and by
+    # 1e-3 to 2e-2 in float16.
     assert bundle.report.precision["float32_max_rel"] < 1e-4 < max(row.max_rel for row in bundle.report.rows)
     assert_outputs_close(bundle, folder, 1e-2)  # float16
 
@@ -135,12 +136,15 @@ def test_axis_that_tensorflow_cannot_trace_is_static(folder, results):
     ],
 )
 def test_failed_export_leaves_nothing(results, case, class_name, message):
-    """In case "shifted" the backend and TensorFlow, which traces both files, differ by three limits."""
+    """In case "shifted", outputs of the backend differ from those of TensorFlow by three times the rounding limit.
+
+    TensorFlow traces both the ONNX file and the SavedModel, so both must fail in the same number of rows.
+    """
     error = results[case]
     assert error["class"] == class_name
     assert re.search(message, error["message"]), error["message"]
     assert error["files"] == []
-    assert error["failed_rows"].get("rows") == error["failed_rows"].get("saved_model_rows")
+    assert error["num_failed_rows"].get("rows") == error["num_failed_rows"].get("saved_model_rows")
 
 
 def test_export_changes_no_variable(results):
@@ -149,8 +153,8 @@ def test_export_changes_no_variable(results):
 
 @pytest.mark.slow
 def test_saved_subclass_exports_with_its_weights(tmp_path):
-    """Keras builds the loaded model only from the samples, and loads weights after that, on every backend."""
-    model, samples = build_scaled_model()
+    """A saved subclass is loaded unbuilt: the export must build it from the samples before it loads the weights."""
+    model, samples = build_halving_model()
     expected = model(samples["queries"], memory=samples["memory"])
     model.save(tmp_path / "model.keras")
     bundle = export_model(tmp_path / "model.keras", tmp_path / "bundle", sample_inputs=samples)
@@ -201,22 +205,23 @@ PARENT, GROUP = 1, 2  # fields of /proc/PID/stat after the name
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="reads /proc; CI runs Linux")
 @pytest.mark.parametrize(
-    ("backend", "number"),
+    ("backend", "signal_number"),
     [
         pytest.param("jax", signal.SIGINT, marks=pytest.mark.needs("jax")),
         pytest.param("torch", signal.SIGKILL, marks=pytest.mark.needs("torch")),
     ],
 )
-def test_stopped_export_ends_its_tensorflow_process(backend, number, tmp_path):
+def test_stopped_export_ends_its_tensorflow_process(backend, signal_number, tmp_path):
     process = start_worker(backend, "hang", tmp_path)
     wait_for((tmp_path / "hangs").exists, 100)
-    *_, group = list_processes(PARENT, process.pid)
-    process.send_signal(number)
+    *_, tensorflow_pid = list_processes(PARENT, process.pid)
+    process.send_signal(signal_number)
     _, errors = process.communicate(timeout=100)
-    if number == signal.SIGINT:
+    if signal_number == signal.SIGINT:
         assert errors.rstrip().endswith("KeyboardInterrupt"), errors
         assert not list((tmp_path / "stopped").iterdir())
-    wait_for(lambda: not list_processes(GROUP, group), 10)
+    # The TensorFlow process leads a process group of its own, with the same id
+    wait_for(lambda: not list_processes(GROUP, tensorflow_pid), 10)
 
 
 def test_class_that_cannot_be_imported_is_refused():
@@ -226,8 +231,8 @@ def test_class_that_cannot_be_imported_is_refused():
 
 class PrintingTask:
     def __reduce__(self):
-        refusal = "from keras_attn_export._errors import InputError; raise InputError('no task')"
-        return exec, (f"print('anything', flush=True); {refusal}",)
+        raise_statement = "from keras_attn_export._errors import InputError; raise InputError('no task')"
+        return exec, (f"print('anything', flush=True); {raise_statement}",)
 
 
 def test_printed_text_does_not_mix_with_replies_of_the_process(tmp_path):

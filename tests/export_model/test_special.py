@@ -49,8 +49,8 @@ def test_case_with_a_sum_along_the_wrong_axis_is_left_out():
     # Keras adds (n, 3) + (n, 1) along the wrong axis if n is 3, as in the case `base`
     x, y = keras.Input((3,), name="x"), keras.Input((1,), name="y")
     golden_cases = generate_cases(keras.Model([x, y], x + y))
-    wrong_cases = {name for name, reason in golden_cases.refused.items() if "summand along the wrong axis" in reason}
+    wrong_cases = {name for name, reason in golden_cases.refusals.items() if "summand along the wrong axis" in reason}
     assert wrong_cases == {"base"}
     # With static sizes, the graph adds along the same wrong axis as the eager call, so that the case stays
     static_golden_cases = generate_cases(keras.Model(z := keras.Input(batch_shape=(3, 3)), z + z[:, :1]))
-    assert not static_golden_cases.refused
+    assert not static_golden_cases.refusals

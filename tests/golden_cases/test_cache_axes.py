@@ -32,7 +32,7 @@ def build_step(appends=1, extra_inputs=(), positions=1, capacity=CAPACITY):
 def collect_lengths(model):
     """Return the cache lengths in each golden case; no case may be refused, and no dynamic axis be counted."""
     golden = generate_cases(model)
-    assert not golden.refused
+    assert not golden.refusals
     assert not golden.counted_axes
     return {case.name: set(case.inputs["filled"].tolist()) for case in golden.cases}
 
@@ -88,7 +88,7 @@ def test_caches_of_one_length_are_empty_in_one_case():
     golden = generate_cases(keras.Model([keys, values, new], {"longer k": k, "longer v": v, "product": product}))
     is_empty = {case.name: [case.inputs[name].shape[2] == 0 for name in ("k", "v")] for case in golden.cases}
     assert is_empty == {case.name: [case.name == EMPTY_CACHE] * 2 for case in golden.cases}
-    assert not golden.refused
+    assert not golden.refusals
     empty_case = next(case for case in golden.cases if case.name == EMPTY_CACHE)
     assert empty_case.inputs["new"].shape[0] > 1
     for name in ("longer k", "longer v"):
@@ -100,5 +100,5 @@ def test_empty_cache_is_refused_if_keras_cannot_run_it():
     present = ops.concatenate([past, new], axis=1)
     largest = ops.max(past, axis=1)  # the maximum over an axis of size 0 is an error
     golden = generate_cases(keras.Model([past, new], {"present": present, "largest": largest}))
-    assert EMPTY_CACHE in golden.refused
+    assert EMPTY_CACHE in golden.refusals
     assert len(golden.cases) > 3

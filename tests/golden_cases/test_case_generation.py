@@ -65,13 +65,13 @@ def test_sizes_and_lengths_are_swept(additive_cases):
 def test_sizes_that_keras_refuses_are_reported():
     x = build_sequence_input()
     convolution = generate_cases(keras.Model(x, layers.Conv1D(2, 4)(x)))
-    assert list(convolution.refused) == ["x_length 1"]
+    assert list(convolution.refusals) == ["x_length 1"]
     assert len(convolution.cases) >= 5
     assert LONG not in [case.name for case in convolution.cases], "a model without attention has no large form"
     ids, lens = build_integer_input("ids", None), build_integer_input("lens")
     hidden = layers.Conv1D(4, 3)(layers.Embedding(7, 3)(ids))
     attention = generate_cases(keras.Model([ids, lens], AdditiveAttention(4)(hidden, hidden, hidden, lens)))
-    assert "ids_length 1" in attention.refused
+    assert "ids_length 1" in attention.refusals
     assert len(attention.cases) > 10
 
 
@@ -162,7 +162,7 @@ def test_model_that_reads_its_padding_has_no_poisoned_case():
     q, k, v, lens = build_attention_inputs(values=8)
     out = AdditiveAttention(4)(q, k, v, lens)
     golden = generate_cases(keras.Model([q, k, v, lens], {"out": out, "mean": ops.mean(k, axis=1)}))
-    assert "poisoned padding" not in {case.name for case in golden.cases} | set(golden.refused)
+    assert "poisoned padding" not in {case.name for case in golden.cases} | set(golden.refusals)
 
 
 @pytest.fixture
@@ -209,7 +209,7 @@ def test_long_case_reaches_the_form_of_attention_for_large_sizes(build, sizes):
     index = [case.name for case in golden.cases].index(LONG)
     assert golden.sizes[index] == {"batch": 2, **sizes}
     assert golden.multiples == ({"x_length": 3} if build is build_reshaping_model else {})
-    assert LONG not in golden.refused
+    assert LONG not in golden.refusals
 
 
 @pytest.mark.usefixtures("low_thresholds")
@@ -217,7 +217,7 @@ def test_long_case_too_large_for_a_bundle_is_reported(monkeypatch):
     monkeypatch.setattr(edge_cases, "MAX_LONG_ELEMENTS", 2 * 13 * 8 - 1)
     golden = generate_cases(build_additive())
     assert LONG not in {case.name for case in golden.cases}
-    assert golden.refused[LONG] == "not run: 208 numbers, too many for a bundle"
+    assert golden.refusals[LONG] == "not run: 208 numbers, too many for a bundle"
 
 
 @pytest.mark.usefixtures("low_thresholds")

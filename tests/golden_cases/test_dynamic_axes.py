@@ -57,7 +57,7 @@ def test_image_sides_are_swept_in_required_multiples(trial_sizes):
     golden = generate_cases(keras.Model([image, other_image], outputs))
     assert set(golden.axes.values()) == {("batch", "image_length", "image_axis_2", 1)}
     assert golden.multiples == {"image_length": 8, "image_axis_2": 8}
-    assert not golden.refused
+    assert not golden.refusals
     sides = {inputs["image"].shape[1:3] for _, inputs, *_ in golden.cases}
     assert len(sides) >= 6
     assert any(height != width for height, width in sides)

@@ -196,7 +196,7 @@ def test_positions_that_start_at_an_input_stay_within_the_table():
         def call(self, x, start):
             return x + self.table(start[:, None] + ops.arange(ops.shape(x)[1]))
 
-    assert not generate_cases(keras.Model([x, start], Positions()(x, start))).refused
+    assert not generate_cases(keras.Model([x, start], Positions()(x, start))).refusals
 
 
 def test_masks_and_segments_are_drawn_as_zeros_and_ones():

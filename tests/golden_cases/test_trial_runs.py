@@ -134,7 +134,7 @@ def test_windows_have_three_positions_at_sizes_without_samples(window):
     for case in golden.cases:  # kernels without a check return memory of the shape of the input
         (output,) = case.outputs.values()
         assert max(output.shape[1:-1]) < max(case.inputs["x"].shape[1:-1])
-    assert {"x_length 1"} <= set(golden.refused)
+    assert {"x_length 1"} <= set(golden.refusals)
 
 
 def test_samples_set_the_scale_of_sizes():

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from decoding_models import (
     END,
-    END_GROWING,
+    GROWING_CACHE_END,
     LENGTH,
     OPTIONS,
     START,
-    STATIC,
+    STATIC_MODES,
     TOKENS,
     WIDTH,
     ReferenceDecoder,
@@ -40,33 +40,33 @@ from keras_attn.decoding import beam, greedy
 from keras_attn.decoding._greedy import GreedyDecoding
 
 
-def assert_equals_search(decoded, models, inputs, search, end, *, limit=LENGTH, outputs=(), start=START, rtol=1e-4):
+def assert_equals_search(results, models, inputs, search, end, *, limit=LENGTH, outputs=(), start=START, rtol=1e-4):
     """Assert that each row has the (score, tokens) pairs of `search`, best first; return the lengths of the best."""
-    assert [str(decoded[name].dtype) for name in ("tokens", "lengths", "scores")] == ["int32", "int32", "float32"]
-    if decoded["tokens"].ndim == 2:  # greedy decoding has no axis of ranks
-        decoded = {name: array[:, None] for name, array in decoded.items()}
-    for index, ranked_tokens in enumerate(decoded["tokens"]):
-        row = ReferenceDecoder(*models, inputs, index, start if isinstance(start, int) else int(start[index]))
-        sequences = search(row)[: len(ranked_tokens)]
+    assert [str(results[name].dtype) for name in ("tokens", "lengths", "scores")] == ["int32", "int32", "float32"]
+    if results["tokens"].ndim == 2:  # greedy decoding has no axis of ranks
+        results = {name: array[:, None] for name, array in results.items()}
+    for index, ranked_tokens in enumerate(results["tokens"]):
+        reference = ReferenceDecoder(*models, inputs, index, start if isinstance(start, int) else int(start[index]))
+        sequences = search(reference)[: len(ranked_tokens)]
         for rank, (score, tokens) in enumerate(sequences):
             assert ranked_tokens[rank].tolist() == [*tokens, *[end or 0] * (limit - len(tokens))]
-            assert decoded["lengths"][index, rank] == len(tokens)
-            assert decoded["scores"][index, rank] == pytest.approx(score, rel=rtol, abs=1e-5)
+            assert results["lengths"][index, rank] == len(tokens)
+            assert results["scores"][index, rank] == pytest.approx(score, rel=rtol, abs=1e-5)
             for name in outputs:
-                actual = decoded[name][index, rank]
-                expected = [row.predict_after(tokens[:length])[1][name][0] for length in range(len(tokens))]
+                actual = results[name][index, rank]
+                expected = [reference.predict_after(tokens[:length])[1][name][0] for length in range(len(tokens))]
                 np.testing.assert_allclose(actual[: len(tokens)], expected, rtol=rtol, atol=1e-5)
                 assert not actual[len(tokens) :].any()
-        assert (decoded["lengths"][index, len(sequences) :] == 0).all()
-        assert (decoded["scores"][index, len(sequences) :] == -np.inf).all()
+        assert (results["lengths"][index, len(sequences) :] == 0).all()
+        assert (results["scores"][index, len(sequences) :] == -np.inf).all()
         assert (ranked_tokens[len(sequences) :] == (end or 0)).all()
-    return decoded["lengths"][:, 0].tolist()
+    return results["lengths"][:, 0].tolist()
 
 
-def assert_greedy(decoded, models, inputs, end, limit=LENGTH, **options):
+def assert_greedy(results, models, inputs, end, limit=LENGTH, **options):
     """Assert that each row equals greedy decoding of that row in a loop; return the lengths."""
     search = partial(decode_greedily, end=end, limit=limit)
-    return assert_equals_search(decoded, models, inputs, search, end, limit=limit, **options)
+    return assert_equals_search(results, models, inputs, search, end, limit=limit, **options)
 
 
 @pytest.mark.slow
@@ -87,22 +87,22 @@ def test_greedy_decoding_equals_a_loop_over_single_rows(mode, rows, end, limit):
 @pytest.mark.slow
 @backends.every_compilation_mode
 def test_growing_cache_needs_dynamic_shapes(mode):
-    encoder, step, state = models = build_cache_models()
-    inputs, options = draw_first_inputs(9), {"start": START, "end": END_GROWING, "max_length": LENGTH}
-    if mode in STATIC:
+    encoder, step, next_inputs = models = build_cache_models()
+    inputs, options = draw_first_inputs(9), {"start": START, "end": GROWING_CACHE_END, "max_length": LENGTH}
+    if mode in STATIC_MODES:
         with pytest.raises(ValueError, match=r"The state `cache` must keep its shape .* fixed capacity"):
             decode(greedy(*models, **options), inputs, mode)
         return
     for step_model in (step, fix_batch_size(step, 9)):
-        decoded = decode(greedy(encoder, step_model, state, **options), inputs, mode)
-        assert set(assert_greedy(decoded, models, inputs, END_GROWING)) == {2, 3, 4, LENGTH}
+        results = decode(greedy(encoder, step_model, next_inputs, **options), inputs, mode)
+        assert set(assert_greedy(results, models, inputs, GROWING_CACHE_END)) == {2, 3, 4, LENGTH}
 
 
 @pytest.mark.slow
 @backends.every_compilation_mode
 def test_fixed_capacity_cache_decodes_in_every_mode(mode):
     """The error message for a growing cache recommends a fixed capacity."""
-    first, query = keras.Input((WIDTH,), name="first"), keras.Input((WIDTH,), name="first")
+    first, query = keras.Input((WIDTH,), name="first"), keras.Input((WIDTH,), name="query")
     encoder = keras.Model({"first": first}, {"query": layers.Dense(WIDTH)(first)})
     token, position = (keras.Input((), dtype="int32", name=name) for name in ("token", "position"))
     cache = keras.Input((LENGTH, WIDTH), name="cache")
@@ -118,19 +118,19 @@ def test_fixed_capacity_cache_decodes_in_every_mode(mode):
 
 @pytest.mark.slow
 def test_start_may_name_an_input_and_missing_states_are_zeros():
-    encoder, step, state = build_recurrent_models()
+    encoder, step, next_inputs = build_recurrent_models()
     first = keras.Input((), dtype="int32", name="first")
     encoder = keras.Model({**encoder.input, "first": first}, {"values": encoder.output["values"]})
     inputs = {**draw_ids(5), "first": np.arange(5, dtype="int32")}
-    decoded = decode(greedy(encoder, step, state, **{**OPTIONS, "start": "first"}), inputs)
-    assert_greedy(decoded, (encoder, step, state), inputs, END, start=inputs["first"])
+    results = decode(greedy(encoder, step, next_inputs, **{**OPTIONS, "start": "first"}), inputs)
+    assert_greedy(results, (encoder, step, next_inputs), inputs, END, start=inputs["first"])
 
 
 @pytest.mark.parametrize(("logits", "mode"), combine_with_modes(([1.0, 3.0, 3.0],), ([-0.0, 0.0, 0.0],)))
 def test_first_of_equal_logits_is_selected(logits, mode):
     models, inputs = build_constant_models(logits)
-    decoded = decode(greedy(*models, start=0, max_length=2), inputs, mode)
-    assert (decoded["tokens"] == np.argmax(logits)).all()
+    results = decode(greedy(*models, start=0, max_length=2), inputs, mode)
+    assert (results["tokens"] == np.argmax(logits)).all()
 
 
 @pytest.mark.slow
@@ -142,7 +142,7 @@ def test_dropout_is_inactive_during_training():
 
 @pytest.mark.slow
 def test_step_receives_no_mask_of_the_encoder():
-    """Arrays carry no mask: a loop outside the model that calls the step would pass none either."""
+    """A loop in Python passes arrays to the step, and arrays carry no mask. The model must return the same."""
     ids, token = keras.Input((None,), dtype="int32", name="ids"), keras.Input((), dtype="int32", name="token")
     embed_ids, embed_token = layers.Embedding(9, WIDTH, mask_zero=True), layers.Embedding(TOKENS, WIDTH)
     encoder = keras.Model(ids, {"values": embed_ids(ids)})
@@ -170,8 +170,8 @@ def test_symbolic_outputs_have_shapes_and_dtypes():
     assert [tuple(outputs[name].shape) for name in ("tokens", "weights")] == [(3, LENGTH), (3, LENGTH, 8)]
 
     model = beam(*build_recurrent_models(), **OPTIONS, width=5, best=2, outputs=["weights"])
-    expected_of_ranks = {name: ((None, 2, *shape[1:]), dtype) for name, (shape, dtype) in expected.items()}
-    assert {name: (x.shape, x.dtype) for name, x in model.output.items()} == expected_of_ranks
+    expected_with_ranks = {name: ((None, 2, *shape[1:]), dtype) for name, (shape, dtype) in expected.items()}
+    assert {name: (x.shape, x.dtype) for name, x in model.output.items()} == expected_with_ranks
     assert model.name == model.layers[-1].name
 
 
@@ -188,9 +188,10 @@ def test_half_precision_step_decodes(policy):
     step = keras.Model([token, state], {"logits": logits, "next_state": next_state})
     draw_weights(3, encoder, step)
     model, inputs = greedy(encoder, step, {"next_state": "state"}, **OPTIONS, outputs=["next_state"]), draw_ids(4)
-    decoded = decode(model, inputs)
-    assert str(decoded["next_state"].dtype) == compute_dtype
-    assert_greedy(decoded, (encoder, step, {"next_state": "state"}), inputs, END, rtol=0.05)  # XLA rounds fewer results
+    results = decode(model, inputs)
+    assert str(results["next_state"].dtype) == compute_dtype
+    # A loop compiled by XLA rounds fewer intermediate results to half precision than the reference
+    assert_greedy(results, (encoder, step, {"next_state": "state"}), inputs, END, rtol=0.05)
 
 
 class RowCounter(layers.Layer):
@@ -218,7 +219,8 @@ class RowCounter(layers.Layer):
 @pytest.mark.parametrize(
     ("rows", "batch_size", "mode", "lengths", "row_counts"),
     [
-        # Five of nine rows end within two steps and are removed; two of the other four never end: half of them remain.
+        # Ended rows are removed once more than half of the rows have ended. Of nine rows, five end within two steps.
+        # Two of the remaining four never end, so no further row is removed.
         ([*range(9)], None, backends.MODES[0], [3, 1, 7, 3, 2, 7, 2, 2, 1], [9, 9, 4, 4, 4, 4, 4]),
         ([*range(9)], None, "graph", [3, 1, 7, 3, 2, 7, 2, 2, 1], [9, 9, 4, 4, 4, 4, 4]),
         ([0, 1, 3, 6], 4, backends.MODES[0], [3, 1, 3, 2], [4, 4, 4]),
@@ -228,10 +230,10 @@ def test_step_is_not_called_for_rows_that_have_ended(rows, batch_size, mode, len
     """A step of fixed batch size keeps all rows until the last row has ended."""
     if mode not in backends.MODES:
         pytest.skip("torch is eager")
-    encoder, step, state = build_recurrent_models(15)
+    encoder, step, next_inputs = build_recurrent_models(15)
     counter = RowCounter([])
     step = keras.Model(step.input, {**step.output, "logits": counter(step.output["logits"])})
-    model = greedy(encoder, fix_batch_size(step, batch_size) if batch_size else step, state, **OPTIONS)
+    model = greedy(encoder, fix_batch_size(step, batch_size) if batch_size else step, next_inputs, **OPTIONS)
     counter.row_counts.clear()
     assert decode(model, {"ids": draw_ids(9)["ids"][rows]}, mode)["lengths"].tolist() == lengths
     assert counter.row_counts[-len(row_counts) :] == row_counts
@@ -240,8 +242,8 @@ def test_step_is_not_called_for_rows_that_have_ended(rows, batch_size, mode, len
 @pytest.mark.slow
 @pytest.mark.parametrize(("rows", "mode"), combine_with_modes(([*range(9)],), ([1],)))
 def test_step_of_fixed_batch_size_decodes_one_batch(mode, rows):
-    encoder, step, state = models = build_recurrent_models()
-    model = greedy(encoder, fix_batch_size(step, len(rows)), state, **OPTIONS, outputs=["weights"])
+    encoder, step, next_inputs = models = build_recurrent_models()
+    model = greedy(encoder, fix_batch_size(step, len(rows)), next_inputs, **OPTIONS, outputs=["weights"])
     assert model.input["ids"].shape == (len(rows), None)
     assert model.output["tokens"].shape == (len(rows), LENGTH)
     inputs = {"ids": draw_ids(9)["ids"][rows]}
@@ -257,8 +259,8 @@ def test_loaded_encoder_and_step_share_their_layer(tmp_path):
     actual = decode(loaded, inputs)
     assert all(np.array_equal(actual[name], array) for name, array in expected.items())
     assert len(loaded.weights) == len(model.weights)
-    decoding = loaded.layers[-1]
-    assert decoding.encoder.get_layer("attend") is decoding.step.get_layer("attend")
+    decoding_layer = loaded.layers[-1]
+    assert decoding_layer.encoder.get_layer("attend") is decoding_layer.step.get_layer("attend")
     clone = keras.models.clone_model(model)
     clone.set_weights(model.get_weights())
     assert np.array_equal(decode(clone, inputs)["tokens"], expected["tokens"])
@@ -321,13 +323,13 @@ def test_wide_beam_finds_the_best_of_all_sequences(penalty, end, seed):
 @backends.every_compilation_mode
 def test_growing_cache_and_position_follow_their_beams(mode):
     models, inputs = build_cache_models(), draw_first_inputs(5)
-    model = beam(*models, start=START, end=END_GROWING, max_length=5, width=3, length_penalty=1.0)
-    if mode in STATIC:
+    model = beam(*models, start=START, end=GROWING_CACHE_END, max_length=5, width=3, length_penalty=1.0)
+    if mode in STATIC_MODES:
         with pytest.raises(ValueError, match="The state `cache` must keep its shape"):
             decode(model, inputs, mode)
         return
-    search = partial(search_beam, width=3, end=END_GROWING, limit=5, penalty=1.0)
-    assert_equals_search(decode(model, inputs, mode), models, inputs, search, END_GROWING, limit=5)
+    search = partial(search_beam, width=3, end=GROWING_CACHE_END, limit=5, penalty=1.0)
+    assert_equals_search(decode(model, inputs, mode), models, inputs, search, GROWING_CACHE_END, limit=5)
 
 
 @pytest.mark.slow
@@ -339,14 +341,16 @@ def test_empty_batch_returns_empty_outputs(mode):
 
 
 NEVER = -np.inf
-RANKING_CASES = {  # logits after each token, or after every token; options; expected outputs of each row
+# Logits of the next token: one row for each previous token, or a single row for all tokens; options of `beam`; expected
+# outputs, equal for both rows of the batch
+RANKING_CASES = {
     "first of equal sequences": ([0.0] * 3, {"max_length": 2, "width": 3}, {"tokens": [[0, 0], [0, 1], [0, 2]]}),
     "first of equal ended sequences": (  # [1] and [2, 1] are equally likely
         [[NEVER, 0, 0], [0, NEVER, NEVER], [NEVER, 0, NEVER]],
         {"end": 1, "max_length": 3, "width": 2},
         {"lengths": [1, 2]},
     ),
-    "full width after a sequence ends": (  # the end is certain after 3: [3, 1] is the second best
+    "full width after a sequence ends": (  # [1] has probability 0.5, [3, 1] has 0.2 * 1, and [2, 0] has 0.3 * 0.4
         np.log([[1e-30, 0.5, 0.3, 0.2], [1, *[1e-30] * 3], [0.4, 1e-30, 0.3, 0.3], [1e-30, 1, 1e-30, 1e-30]]),
         {"end": 1, "max_length": 2, "width": 2},
         {"tokens": [[1, 1], [3, 1]]},
@@ -376,9 +380,9 @@ def test_sequences_and_ties_are_ranked(case, mode):
     table = np.broadcast_to(logits, (len(logits), len(logits))).astype("float32")
     models, inputs = build_constant_models(table[0])
     models[1].layers[-1].set_weights([table])
-    decoded = decode(beam(*models, start=0, **options), inputs, mode)
-    for name, row in expected.items():
-        assert decoded[name].tolist() == [row] * 2
+    results = decode(beam(*models, start=0, **options), inputs, mode)
+    for name, expected_row in expected.items():
+        assert results[name].tolist() == [expected_row] * 2
 
 
 @pytest.mark.slow
@@ -387,18 +391,18 @@ def test_row_with_nan_logits_has_nan_score_and_length_zero(mode, end):
     models, _ = build_constant_models([0.0] * 4)
     table = np.array([[0, 3, 2, 1], [0, np.nan, 0, 0], [0, 0, 1, 2], [-9, -9, 5, -9]], "float32")
     models[1].layers[-1].set_weights([table])
-    model = beam(models[0], models[1], {}, start="unread", end=end, max_length=3, width=1)
-    decoded = decode(model, {"ids": np.array([0, 2], "int32")}, mode)
-    assert np.isnan(decoded["scores"][0]).all()
-    assert not decoded["lengths"][0].any()
-    assert np.isfinite(decoded["scores"][1]).all()
-    assert decoded["tokens"][1, 0, 0] == 3
+    model = beam(models[0], models[1], {}, start="unused_ids", end=end, max_length=3, width=1)
+    results = decode(model, {"ids": np.array([0, 2], "int32")}, mode)
+    assert np.isnan(results["scores"][0]).all()
+    assert not results["lengths"][0].any()
+    assert np.isfinite(results["scores"][1]).all()
+    assert results["tokens"][1, 0, 0] == 3
 
 
 @pytest.mark.slow
 def test_fixed_batch_size_of_step_counts_all_beams():
-    encoder, step, state = models = build_recurrent_models()
-    model, inputs = beam(encoder, fix_batch_size(step, 12), state, **OPTIONS, width=3), draw_ids(4)
+    encoder, step, next_inputs = models = build_recurrent_models()
+    model, inputs = beam(encoder, fix_batch_size(step, 12), next_inputs, **OPTIONS, width=3), draw_ids(4)
     assert_equals_search(decode(model, inputs), models, inputs, partial(search_beam, width=3, end=END), END)
 
 
@@ -406,8 +410,8 @@ def test_fixed_batch_size_of_step_counts_all_beams():
 def test_search_continues_until_no_sequence_can_exceed_the_best():
     """With a length penalty above 0, longer sequences can exceed an ended one: the longest has the best score here."""
     models, inputs = build_constant_models([np.log(0.5), np.log(0.5)])
-    decoded = decode(beam(*models, start=0, end=0, max_length=6, width=2, best=1), inputs)
-    assert decoded["lengths"].tolist() == [[1]] * 2
+    results = decode(beam(*models, start=0, end=0, max_length=6, width=2, best=1), inputs)
+    assert results["lengths"].tolist() == [[1]] * 2
     penalized_decoded = decode(beam(*models, start=0, end=0, max_length=6, width=2, best=1, length_penalty=3.0), inputs)
     assert penalized_decoded["lengths"].tolist() == [[6]] * 2
     np.testing.assert_allclose(penalized_decoded["scores"], 6 * np.log(0.5) / (11 / 6) ** 3, rtol=1e-5)

@@ -12,9 +12,10 @@ from keras_attn import DotProductAttention, GaussianAttention
 
 @pytest.mark.parametrize("offset", [2000.0, 1e5])
 def test_offset_of_coordinates_does_not_change_outputs(offset):
-    """Dot products would have squares of up to 1e10, which float32 rounds by up to 512."""
+    """The layer must not compute |q|^2 - 2 q k + |k|^2: the squares reach 1e10, which float32 rounds by up to 512."""
     queries, keys = np.float32(np.arange(3)[None, :, None] + 0.5), np.float32(np.arange(6)[None, :, None])
-    expected, output = (GaussianAttention(0.7)(queries + x, keys + x, keys) for x in np.float32([0, offset]))
+    layer = GaussianAttention(0.7)
+    expected, output = (layer(queries + shift, keys + shift, keys) for shift in np.float32([0, offset]))
     assert_identical(to_numpy(output), to_numpy(expected))
 
 
@@ -36,19 +37,19 @@ def test_nan_in_masked_keys_does_not_change_the_mean():
     poisoned_keys[:, 2] = np.nan
     lengths = np.array([[1, 2, 2, 4]])
     for masks in ({"use_causal_mask": True}, {"valid_lens": lengths}):
-        expected, output = (to_numpy(GaussianAttention()(queries, x, values, **masks)) for x in (keys, poisoned_keys))
+        expected, output = (to_numpy(GaussianAttention()(queries, k, values, **masks)) for k in (keys, poisoned_keys))
         assert_identical(output[:, :2], expected[:, :2])
         assert np.isnan(output[:, 3]).all()
 
 
-class DotProductScore(GaussianAttention):
+class DotProductScoredAttention(GaussianAttention):
     def score(self, queries, keys):
         return keras.ops.matmul(queries, keras.ops.swapaxes(keys, -2, -1))
 
 
 def test_overridden_score_receives_original_coordinates():
     queries, keys = draw_normal(2, 4, 12), draw_normal(2, 6, 12, seed=1) + 3
-    layers = DotProductScore(), DotProductAttention(scale=1.0)
+    layers = DotProductScoredAttention(), DotProductAttention(scale=1.0)
     # Both layers return weights, so that neither uses the fused form.
     arguments = {"queries": queries, "keys": keys, "values": keys}
     assert_identical(*(compute_outputs(layer, arguments)[0] for layer in layers))

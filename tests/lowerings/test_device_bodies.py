@@ -99,7 +99,7 @@ def test_few_pairs_are_computed_at_once(plan, opset, few_pair_operators, many_pa
     units = plan.size if plan.name == "additive" else 1
     limits = UnblockedLimits(*[3 * 5 * 5 * units] * len(UnblockedLimits._fields))
     function = lowered.build_call_function(
-        plan.call(), partial(adaptive_gpu.body, limits=limits), opset, for_device=True
+        plan.call(), partial(adaptive_gpu.build_body, limits=limits), opset, for_device=True
     )
     decision = next(node for node in function.node if node.op_type == "If")
     branches = [{node.op_type for node in iter_nodes(attr.g)} & {"Scan", *OPERATORS} for attr in decision.attribute]

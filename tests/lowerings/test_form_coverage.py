@@ -41,7 +41,7 @@ def find_uncovered_layers(model, folder):
     """Return the layers whose form for large sizes no golden case runs, and the cases that Keras refuses."""
     traced = UncheckedExport(model)
     file, golden = traced.write(folder), generate_golden_cases(traced.signature, Options())
-    return find_layers_without_large_case(file.traced, file.adaptive_calls, golden, folder / "scratch"), golden.refused
+    return find_layers_without_large_case(file.traced, file.adaptive_calls, golden, folder / "scratch"), golden.refusals
 
 
 @pytest.mark.slow

@@ -350,7 +350,7 @@ def test_node_without_one_of_its_inputs_is_an_error(monkeypatch):
 @pytest.mark.parametrize(
     ("layer", "module", "part"),
     [
-        (AdditiveAttention(7), ragged, "body"),
+        (AdditiveAttention(7), ragged, "build_body"),
         (DotProductAttention(), multi_head_attention_op, "_attend_examples"),
         (DotProductAttention(), multi_head_attention_op, "attend_all_keys"),
     ],
@@ -369,8 +369,8 @@ def test_fault_in_the_form_for_large_sizes_fails_parity(layer, module, part, tmp
 @pytest.mark.slow
 def test_fault_in_the_blocks_of_a_portable_file_fails_parity(tmp_path, monkeypatch):
     """No golden case is large enough for blocks, which a check of the large forms runs."""
-    original = additive_batched.body
-    monkeypatch.setattr(additive_batched, "body", lambda call: tuple(output * 1.01 for output in original(call)))
+    original = additive_batched.build_body
+    monkeypatch.setattr(additive_batched, "build_body", lambda call: tuple(output * 1.01 for output in original(call)))
     with pytest.raises(ParityError, match=r"^In the forms of attention for large sizes: Outputs differ"):
         export_model(build_model(AdditiveAttention(7)), tmp_path / "bundle", lowering=PORTABLE)
 

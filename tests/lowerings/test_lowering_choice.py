@@ -68,7 +68,7 @@ BLOCK_CASES += [
 ]
 BLOCK_CASES += [
     pytest.param(plan, PORTABLE_IN_BLOCKS, *SIZES[number % 4], id=f"blocks-{plan}", marks=SLOW if number % 4 else ())
-    for number, plan in enumerate(plan for plan in PLANS if portable_additive.fits(plan.call()))
+    for number, plan in enumerate(plan for plan in PLANS if portable_additive.supports(plan.call()))
 ]
 SMALL_BLOCKS = {
     "forms.additive_per_example.MAX_BLOCK_FEATURES": 100,
@@ -221,7 +221,7 @@ def test_overflowing_score_in_a_window_changes_no_other_query(largest):
 )  # fmt: skip
 def test_form_depends_on_the_sizes_at_run_time(plan, kind, threshold, size_rule, large_sizes, small_sizes, monkeypatch):
     monkeypatch.setitem(LARGE_THRESHOLDS, kind, threshold)
-    monkeypatch.setattr(ragged, "body", lambda body_call: (body_call.queries * 0.0,))
+    monkeypatch.setattr(ragged, "build_body", lambda body_call: (body_call.queries * 0.0,))
     run = open_session(plan, "adaptive", 18, "cpu").run
     form = lowering_choice.describe_form(plan.call(), "adaptive", 18)
     assert form == f"plain operators while {size_rule}, else ragged"

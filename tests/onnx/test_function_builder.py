@@ -69,7 +69,7 @@ def test_function_is_deterministic():
     assert functions[0].SerializeToString() == functions[1].SerializeToString()
 
 
-@pytest.mark.parametrize("body", [ragged.body, adaptive_gpu.block_body])
+@pytest.mark.parametrize("body", [ragged.build_body, adaptive_gpu.block_body])
 @pytest.mark.parametrize(
     "masks",
     [{"lengths": "examples"}, {"band": (1, 1)}, {"causal": True, "weights": True, "heads": (2, 2)}, {"mask": "pairs"}],

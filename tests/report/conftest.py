@@ -39,7 +39,7 @@ class Browser:
     def list_console_messages(self):
         return [f"{record['level']}: {record['message']}" for record in self.driver.get_log("browser")]
 
-    def list_violations(self):
+    def list_accessibility_violations(self):
         """Return the serious and critical violations of accessibility rules, with their elements."""
         self.run(AXE.read_text(encoding="utf-8"))
         result = self.driver.execute_async_script("axe.run(document).then(arguments[arguments.length - 1])")

@@ -61,7 +61,7 @@ def test_live_page_replays_its_cases(browser, speller_bundle, size, scheme):
     assert all("\tmatches\t" in row for row in rows)
     assert browser.measure_overflow() <= 0
     assert browser.list_console_messages() == []
-    assert browser.list_violations() == []
+    assert browser.list_accessibility_violations() == []
 
 
 @pytest.mark.parametrize("options", [{"lowering": "fused", "precision": "float16"}, {"precision": "int8"}], ids=str)
@@ -75,7 +75,7 @@ def test_lower_precisions_match_in_a_browser(browser, options, tmp_path):
 DTYPES = {"f": "float32", "d": "float64", "h": "float16", "i": "int64", "b": "bool", "s": "string"}
 GOLDEN = {"f": [1, NAN, INF], "d": [1e300, 0, -INF], "h": [60000, 1e-7, 1], "i": [2**62, 0, -1], "b": [1, 0, 1]}
 GOLDEN["s"] = ["a", "長さ", ""]
-# Outputs of the model that replace the golden outputs.
+# Elements of the golden outputs that each case changes. The graph returns its inputs, so the changed arrays are inputs.
 CHANGES = {
     "equal": {},
     "within the limit": {"f": [1.000009, NAN, INF]},
@@ -92,30 +92,30 @@ CHANGES = {
 
 
 def build_arrays(values):
-    return {name: np.array(values[name], object if kind == "string" else kind) for name, kind in DTYPES.items()}
+    return {name: np.array(values[name], object if dtype == "string" else dtype) for name, dtype in DTYPES.items()}
 
 
 def test_verdicts_equal_those_of_verify(browser, tmp_path):
     """The graph returns its inputs, so each case chooses the outputs of the model."""
     nodes = " ".join(f"{name}_out = Identity({name})" for name in DTYPES)
-    ports = [{name + suffix: (kind, [3]) for name, kind in DTYPES.items()} for suffix in ("", "_out")]
+    specs = [{name + suffix: (dtype, [3]) for name, dtype in DTYPES.items()} for suffix in ("", "_out")]
     golden = {f"{name}_out": array for name, array in build_arrays(GOLDEN).items()}
-    rounding = {"i_out": np.array([False, False, True])}
-    cases = [Case(name, build_arrays({**GOLDEN, **change}), golden, rounding) for name, change in CHANGES.items()]
+    is_tie = {"i_out": np.array([False, False, True])}
+    cases = [Case(name, build_arrays({**GOLDEN, **change}), golden, is_tie) for name, change in CHANGES.items()]
     tolerance = {"relative": 0.0, "absolute": 1e-5}
-    bundle = write_bundle(tmp_path / "b", nodes, *ports, cases, parity={"tolerance": tolerance, "cases": len(cases)})
+    bundle = write_bundle(tmp_path / "b", nodes, *specs, cases, parity={"tolerance": tolerance, "cases": len(cases)})
     verdict = open_live(browser, bundle)
     assert verdict.endswith("f_out in case beyond the limit is outside the tolerance, and 6 more.")
     replay_rows = browser.run(
         "return [...document.querySelectorAll('#replay-rows tr')]"
         ".map((row) => [...row.children].map((cell) => cell.textContent))"
     )
-    for case, (name, verdict, difference, share) in zip(cases, replay_rows, strict=True):
+    for case, (name, verdict, difference, limit_share) in zip(cases, replay_rows, strict=True):
         rows = compare(case, {f"{key}_out": array for key, array in case.inputs.items()}, tolerance)
         problems = "; ".join(f"{row['name']} {row['problem']}" for row in rows if row["problem"])
         assert (name, verdict) == (case.name, problems or "matches")
         assert float(difference) == pytest.approx(max(row["max_abs"] for row in rows), rel=0.06), name
-        assert float(share) == pytest.approx(max(row["of_limit"] for row in rows), rel=0.06), name
+        assert float(limit_share) == pytest.approx(max(row["of_limit"] for row in rows), rel=0.06), name
     assert "The model is not run here" in browser.find("#form").text
 
 
@@ -133,7 +133,7 @@ def test_failed_form_is_reported(browser, speller_bundle, tmp_path):
 
 def test_form_runs_the_model_on_typed_text(browser, speller_bundle):
     open_live(browser, speller_bundle, report={"labels": LABELS})
-    assert browser.find("#form [name=letters]").get_attribute("value") == "abcd"  # the first sample without padding
+    assert browser.find("#form [name=letters]").get_attribute("value") == "abcd"  # the first sample, unpadded
     for lens in ("", "2"):
         enter(browser, "lens", lens)
         enter(browser, "letters", "gab?")
@@ -150,7 +150,7 @@ def test_form_runs_the_model_on_typed_text(browser, speller_bundle):
 
 
 def test_form_has_a_field_for_each_kind_of_input(browser, tmp_path):
-    """The inputs have names of properties, which must not replace methods of forms and mappings."""
+    """Input names such as "append" are also names of JavaScript methods, which fields of the form must not replace."""
     inputs = {
         "constructor": ("uint8", ["batch"]),
         "append": ("bool", ["batch"]),
@@ -197,10 +197,10 @@ def test_form_has_a_field_for_each_kind_of_input(browser, tmp_path):
 
 
 def test_text_of_a_fixed_length_is_padded(browser, tmp_path):
-    ports = {"text": ("int32", ["batch", 4])}, {"copy": ("int32", ["batch", 4])}
+    specs = {"text": ("int32", ["batch", 4])}, {"copy": ("int32", ["batch", 4])}
     labels = {name: ["<", "a", "<pad>", "<s>", "b"] for name in ("text", "copy")}
     ids = np.array([[3, 1, 4, 2]], "int32")
-    bundle = write_bundle(tmp_path / "b", "copy = Identity(text)", *ports, [Case("base", {"text": ids}, {"copy": ids})])
+    bundle = write_bundle(tmp_path / "b", "copy = Identity(text)", *specs, [Case("base", {"text": ids}, {"copy": ids})])
     open_live(browser, bundle, report={"labels": labels})
     assert browser.find("#form [name=text]").get_attribute("value") == "<s>ab<pad>"
     assert enter(browser, "text", "<s>a") == "copy <s>a<pad><pad>"
@@ -213,12 +213,12 @@ SPECIES = ["setosa", "versicolor", "virginica"]
 
 
 def test_predictions_have_probabilities_and_nan_has_no_label(browser, tmp_path):
-    ports = {"x": ("float32", ["batch", 3])}, dict.fromkeys(("p", "logits"), ("float32", ["batch", 3]))
+    specs = {"x": ("float32", ["batch", 3])}, dict.fromkeys(("p", "logits"), ("float32", ["batch", 3]))
     golden = {"p": np.array([[0.2, 0.3, 0.5]], "float32"), "logits": np.array([[-1, 0, 3]], "float32")}
     case = Case("base", {"x": np.log(golden["p"])}, {"p": golden["p"], "logits": np.log(golden["p"])})
     nodes = "p = Softmax(x) logits = Identity(x)"
     parity = {"tolerance": {"relative": 0.0, "absolute": 1e-5}, "cases": 1}
-    bundle = write_bundle(tmp_path / "b", nodes, *ports, [case], parity=parity)
+    bundle = write_bundle(tmp_path / "b", nodes, *specs, [case], parity=parity)
     labels = dict.fromkeys(("p", "logits"), SPECIES)
     open_live(browser, bundle, report={"labels": labels})
     assert read_answer(browser).startswith("p virginica probability virginica 0.5 versicolor 0.3 setosa 0.2 logits")
@@ -230,7 +230,7 @@ def test_predictions_have_probabilities_and_nan_has_no_label(browser, tmp_path):
     assert enter(browser, "x", '[["NaN", 0, 1]]') == "p NaN logits NaN"
 
 
-def test_answers_have_the_words_of_the_static_examples(browser, tmp_path):
+def test_answer_equals_the_example_of_the_static_page(browser, tmp_path):
     """Labelled ids and scores without a batch axis, strings in a grid, and weights with labelled axes."""
     inputs = {"ids": ("int32", [5]), "grid": ("string", ["batch", 2, 2]), "s": ("float32", [2, 3])}
     inputs["w"] = ("float32", ["batch", 2, 5])
@@ -244,8 +244,10 @@ def test_answers_have_the_words_of_the_static_examples(browser, tmp_path):
     open_live(browser, bundle, report={"labels": {"ids": ["zero", "one", "two", "three"], "scores": SPECIES}})
     browser.wait("document.querySelector('.example canvas')")
     parts = ".prediction", ".map .queries span", ".map .keys span"
-    text = "return [...document.querySelectorAll(arguments[0])].map((part) => part.textContent.replaceAll(/\\s/g, ''))"
-    example, answer = ([browser.run(text, f"{root} {part}") for part in parts] for root in (".example", "#answer"))
+    script = (
+        "return [...document.querySelectorAll(arguments[0])].map((part) => part.textContent.replaceAll(/\\s/g, ''))"
+    )
+    example, answer = ([browser.run(script, f"{root} {part}") for part in parts] for root in (".example", "#answer"))
     assert example == answer
     assert answer[1:] == [["versicolor", "virginica"], ["zero", "one", "two", "three", "9"]]
     assert answer[0][1] == "grid_out2\N{MULTIPLICATION SIGN}2:abcd"
@@ -261,10 +263,10 @@ INVALID_VALUES = {
 
 
 def test_invalid_inputs_are_refused_in_a_sentence(browser, tmp_path):
-    ports = {"ids": ("int64", ["batch", "time"])}, {"y": ("float32", ["batch", "time"])}
+    specs = {"ids": ("int64", ["batch", "time"])}, {"y": ("float32", ["batch", "time"])}
     nodes = "table = Constant <value = float[3] {1, 2, 3}> () y = Gather(table, ids)"
     case = Case("base", {"ids": np.array([[0, 1]])}, {"y": np.array([[1, 2]], "float32")})
-    open_live(browser, write_bundle(tmp_path / "b", nodes, *ports, [case]))
+    open_live(browser, write_bundle(tmp_path / "b", nodes, *specs, [case]))
     for value, message in INVALID_VALUES.items():
         error = enter(browser, "ids", value)
         assert re.search(message, error), error

@@ -36,7 +36,7 @@ def test_page_is_accessible_and_fits_the_window(browser, page, size, scheme, pap
     assert browser.run("return getComputedStyle(document.body).backgroundColor") == paper
     assert browser.measure_overflow() <= 0
     assert browser.list_console_messages() == []
-    assert browser.list_violations() == []
+    assert browser.list_accessibility_violations() == []
 
 
 def test_examples_show_labels_and_maps_when_opened(browser, page, speller_bundle):

@@ -1,4 +1,4 @@
-"""Continuous integration: the release check of versions in files, and nightly jobs for the steps of `.ci/run`."""
+"""Continuous integration: the checks before a release is tagged, and one nightly job for each step of `.ci/run`."""
 
 import re
 import runpy
@@ -32,7 +32,7 @@ def release_checkout(tmp_path):
     [
         ("keras_attn/__init__.py", "1.2.0", "1.3.0", r"must be v1\.3\.0.* Received: v1\.2\.0"),
         ("README.md", "https://somewhere", "docs/index.md", r"absolute links.* Received: docs/index\.md"),
-        ("docs/limits.md", "A", "There is no\npublished release.", "docs/limits.md still contains"),
+        ("docs/limits.md", "A", "There is no\npublished release.", r'limits\.md still contains "no published release"'),
         ("CHANGELOG.md", "2027-03-01", "not released", "Received: .* - not released"),
         ("CITATION.cff", "date-released: 2027-03-01", "", r"CITATION.* Received: \{'version': '1\.2\.0'\}"),
         ("pyproject.toml", "[project.urls]", "[project]", r"must have \[project\.urls\]"),
@@ -48,6 +48,7 @@ def test_release_check_refuses_files_that_disagree_with_the_tag(release_checkout
 
 def test_nightly_workflow_has_a_job_for_every_step():
     script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    # A push runs every `step`, and some of the `in_turn` steps in rotation. Only the nightly job runs `at_night` steps.
     steps = re.findall(r'^(?:step|in_turn|at_night) "(.+?)" ', script, flags=re.MULTILINE)
     workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8"))
     assert {"set-up", *workflow["jobs"]["night"]["strategy"]["matrix"]["step"]} == {*steps}

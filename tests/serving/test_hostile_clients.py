@@ -12,7 +12,7 @@ import bundle_service
 import numpy as np
 import pytest
 from bundle_service import run_service
-from handwritten_bundles import COUNTING, ENDLESS, write_onnx_bundle
+from handwritten_bundles import COUNTING_NODES, ENDLESS_STEPS, write_onnx_bundle
 
 pytestmark = [pytest.mark.nightly, pytest.mark.needs("serving")]
 
@@ -90,10 +90,10 @@ def test_connections_with_half_a_request_are_closed(exported, tmp_path):
 
 def test_service_ends_during_an_endless_computation(tmp_path):
     inputs = {"x": ("float32", ["batch"])}
-    bundle = write_onnx_bundle(tmp_path / "bundle", COUNTING, inputs, {"y": ("float32", ["batch"])})
+    bundle = write_onnx_bundle(tmp_path / "bundle", COUNTING_NODES, inputs, {"y": ("float32", ["batch"])})
     (tmp_path / "service").mkdir()
     with ThreadPoolExecutor() as pool, run_service(tmp_path / "service", bundle) as server:
-        future = pool.submit(server.post, {"x": [ENDLESS]})
+        future = pool.submit(server.post, {"x": [ENDLESS_STEPS]})
         time.sleep(0.5)  # the model computes
         server.process.send_signal(signal.SIGINT)  # uvicorn alone would wait for the thread of the model
         server.process.wait(10)

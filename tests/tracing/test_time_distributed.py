@@ -7,7 +7,7 @@ import pytest
 from keras import layers, ops
 
 from keras_attn_export import ParityError, export_model
-from keras_attn_export._tracing.time_distributed import batch_time_steps
+from keras_attn_export._tracing.time_distributed import merge_steps_into_batch
 
 
 def build_time_distributed_model(*sizes, layer):
@@ -36,16 +36,18 @@ def test_time_distributed_layers_are_exported_without_a_loop(sizes, layer, tmp_p
 
 def test_batched_steps_use_their_masks_and_layers_stay_unchanged():
     x = keras.Input((None, 5, 3), name="x")
-    masked = layers.TimeDistributed(layers.Masking())(x)
-    model = keras.Model(x, layers.TimeDistributed(layers.GlobalAveragePooling1D())(masked, mask=ops.any(x != 0, -1)))
+    masked_steps = layers.TimeDistributed(layers.Masking())(x)
+    model = keras.Model(
+        x, layers.TimeDistributed(layers.GlobalAveragePooling1D())(masked_steps, mask=ops.any(x != 0, -1))
+    )
     batch = np.random.default_rng(0).standard_normal((2, 4, 5, 3)).astype("float32")
     batch[0, 1, 3:] = 0
     expected = model(batch)
-    distributed = [layer for layer in model.layers if isinstance(layer, layers.TimeDistributed)]
-    with batch_time_steps(distributed):
-        assert all("call" in vars(layer) for layer in distributed)
+    distributed_layers = [layer for layer in model.layers if isinstance(layer, layers.TimeDistributed)]
+    with merge_steps_into_batch(distributed_layers):
+        assert all("call" in vars(layer) for layer in distributed_layers)
         np.testing.assert_allclose(model(batch), expected, rtol=1e-6)
-    assert not any("call" in vars(layer) for layer in distributed)
+    assert not any("call" in vars(layer) for layer in distributed_layers)
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Special values by kind and dtype, and the arrays of these values that operators are run on.
+"""Inputs of operators for tests of special values: arrays for each kind of values and each dtype.
 
 An input maker is a function of a kind and a dtype. It returns the inputs of an operator as a tuple of arrays, or None
 if the operator has no inputs of this kind.
@@ -41,12 +41,12 @@ def _has_kind(dtype: str, kind: str) -> bool:
 
 
 def make_array(kind: str, dtype: str):
-    """Return all values of a kind as one array of shape (n,)."""
+    """Return the inputs of an operator with one input: all values of a kind, (n,); None if the dtype has none."""
     return (make_values(kind, dtype),) if _has_kind(dtype, kind) else None
 
 
 def make_pairs(kind: str, dtype: str):
-    """Return two arrays of shape (n,): all pairs of the values of a kind, and their pairs with finite values."""
+    """Return two arrays of shape (n,): pairs of values of a kind with each other and with some finite values."""
     if not _has_kind(dtype, kind):
         return None
     values = make_values(kind, dtype)
@@ -58,7 +58,7 @@ def make_pairs(kind: str, dtype: str):
 
 
 def make_quotients(kind: str, dtype: str):
-    """Return the pairs of `make_pairs`, for integers without those whose divisor is zero."""
+    """Return dividends and divisors, both of shape (n,), as `make_pairs`; integers have no divisor of zero."""
     pairs = make_pairs(kind, dtype)
     if pairs is None or not np.issubdtype(dtype, np.integer):
         return pairs
@@ -91,7 +91,7 @@ def make_rows(kind: str, dtype: str):
 
 
 def fill(*shapes: tuple[int, ...]):
-    """Return an input maker of arrays of these shapes, filled with small numbers of both signs; all finite."""
+    """Return an input maker that, for finite values, returns arrays of these shapes with small numbers."""
 
     def make_inputs(kind: str, dtype: str):
         if kind != FINITE_VALUES:
@@ -104,13 +104,14 @@ def fill(*shapes: tuple[int, ...]):
     return make_inputs
 
 
-def feed(*arrays, **kinds):
-    """Return an input maker of these arrays; by keyword (`nan`, `infinite`, `empty`), the arrays of other kinds.
+def feed(*arrays, **special_inputs):
+    """Return an input maker that returns these arrays for finite values.
 
-    Arrays of float64 get the dtype of the case.
+    A keyword `nan`, `infinite` or `empty` has the arrays for that kind. Arrays of float64 are cast to the dtype
+    that the input maker receives.
     """
     keywords = {"nan": NAN, "infinite": INFINITIES, "empty": EMPTY_AXIS}
-    special_arrays = {keywords[keyword]: arrays_of_kind for keyword, arrays_of_kind in kinds.items()}
+    special_arrays = {keywords[keyword]: special_input for keyword, special_input in special_inputs.items()}
     arrays_by_kind = {FINITE_VALUES: arrays, **special_arrays}
 
     def make_inputs(kind: str, dtype: str):
@@ -123,14 +124,15 @@ def feed(*arrays, **kinds):
 
 
 def mix(*shape: int, skip_kinds: tuple[str, ...] = ()):
-    """Return an input maker of one array of this shape: small numbers mixed with one or two infinities or NaN."""
-    values_by_offset = {FINITE_VALUES: (), INFINITIES: ((-1, np.inf), (0, -np.inf)), NAN: ((-1, np.nan),)}
+    """Return an input maker that returns one array of this shape: small numbers and one NaN or two infinities."""
+    # Pairs (offset from the middle of the array, value)
+    insertions = {FINITE_VALUES: (), INFINITIES: ((-1, np.inf), (0, -np.inf)), NAN: ((-1, np.nan),)}
 
     def make_inputs(kind: str, dtype: str):
-        if kind not in values_by_offset or kind in skip_kinds or not _has_kind(dtype, kind):
+        if kind not in insertions or kind in skip_kinds or not _has_kind(dtype, kind):
             return None
         (array,) = fill(shape)(FINITE_VALUES, dtype)
-        for offset, value in values_by_offset[kind]:
+        for offset, value in insertions[kind]:
             array.flat[array.size // 2 + offset] = value
         return (array,)
 

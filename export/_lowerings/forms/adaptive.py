@@ -30,17 +30,17 @@ from ..forms import fused, multi_head_attention_op, portable, ragged, sliding_wi
 LOWEST_OPSET = 18
 
 
-def body(inputs: BodyInputs) -> Outputs:
+def build_body(inputs: BodyInputs) -> Outputs:
     """Return the outputs of a supported call."""
     call, is_large = inputs.call, _choose_statically(inputs.call)
     if is_large is not None:
-        return ragged.body(inputs) if is_large else small_body(inputs)
+        return ragged.build_body(inputs) if is_large else small_body(inputs)
     if get_threshold_key(call) != "examples":
-        return _branch_by_size(inputs, _get_large_threshold(call), small_body(inputs), ragged.body(inputs))
+        return _branch_by_size(inputs, _get_large_threshold(call), small_body(inputs), ragged.build_body(inputs))
     # If all keys are unmasked, the large form skips none: it must pay by itself, as for a call without masks
     attend_all_keys, threshold = multi_head_attention_op.attend_all_keys, _get_large_threshold(call)
     unmasked = _branch_by_size(inputs, LARGE_THRESHOLDS["flash"], small_body(inputs), attend_all_keys(inputs))
-    return _branch_by_size(inputs, threshold, small_body(inputs), multi_head_attention_op.body(inputs, unmasked))
+    return _branch_by_size(inputs, threshold, small_body(inputs), multi_head_attention_op.build_body(inputs, unmasked))
 
 
 def _branch_by_size(inputs: BodyInputs, threshold: SizeThreshold, small: Outputs, large: Outputs) -> Outputs:
@@ -96,7 +96,7 @@ def get_threshold_key(call: TracedCall) -> str:
 def _get_large_threshold(call: TracedCall) -> SizeThreshold:
     """Return the threshold of the large form of a call, scaled for additive scores and windows."""
     threshold = LARGE_THRESHOLDS[get_threshold_key(call)]
-    if sliding_window.fits(call) and threshold.min_pairs != NEVER:
+    if sliding_window.supports(call) and threshold.min_pairs != NEVER:
         scaled = threshold.scale_pairs((MEASURED_WINDOW_KEYS / sliding_window.count_block_keys(call)) ** 2)
         longest = _get_longest_golden_length()
         pairs = min(scaled.min_pairs, (longest - scaled.ignored_queries) * longest)
@@ -113,7 +113,7 @@ def _uses_attention_op(call: TracedCall, opset: int) -> bool:
 def small_body(inputs: BodyInputs) -> Outputs:
     """Return the outputs in the small form."""
     is_fused = _uses_attention_op(inputs.call, inputs.opset)
-    return fused.body(inputs) if is_fused else portable.body_with_nan_fallback(inputs)
+    return fused.build_body(inputs) if is_fused else portable.build_body_with_nan_fallback(inputs)
 
 
 def _choose_statically(call: TracedCall) -> bool | None:

@@ -50,20 +50,20 @@ def choose_limits(precision: str = FLOAT32, *, force_large_form: bool = False) -
     return FLOAT16_UNBLOCKED_LIMITS if precision == "float16" else UNBLOCKED_LIMITS
 
 
-def body(inputs: BodyInputs, limits: UnblockedLimits) -> Outputs:
+def build_body(inputs: BodyInputs, limits: UnblockedLimits) -> Outputs:
     """Return the outputs of a call."""
     call = inputs.call
     if call.score == ADDITIVE:
         has_few_features = _fits_unblocked(inputs, limits.additive)
         fits_few_queries = _fits_unblocked(inputs, limits.additive_few_queries)
         has_few_queries = fits_few_queries & op.Squeeze(inputs.Tq <= [MAX_FEW_QUERIES])
-        blocked = additive_batched.body(inputs, limits.additive_quotients)
-        return if_else(has_few_features | has_few_queries, portable.body(inputs), blocked)
+        blocked = additive_batched.build_body(inputs, limits.additive_quotients)
+        return if_else(has_few_features | has_few_queries, portable.build_body(inputs), blocked)
     if limits.queries < 0 or call.num_heads > 1 or not fits_attention_op(call):
         return _choose_operator(inputs, limits)
     rows, pairs = inputs.B * inputs.Tq, inputs.B * inputs.Tq * inputs.Tk
     has_few_rows = (rows <= [limits.queries]) & (inputs.Tk >= [MIN_KEYS_FOR_FEW_ROWS]) & (pairs <= [limits.blocks])
-    return if_else(op.Squeeze(has_few_rows), portable.body(inputs), _choose_operator(inputs, limits))
+    return if_else(op.Squeeze(has_few_rows), portable.build_body(inputs), _choose_operator(inputs, limits))
 
 
 def find_unsupported_reason(call: TracedCall) -> str:
@@ -113,16 +113,16 @@ def _choose_masked_form(inputs: BodyInputs, limits: UnblockedLimits) -> Outputs:
     """Return the outputs by `Attention`, plain operators, or blocks of plain operators."""
     call = inputs.call
     if fits_attention_op(call) and inputs.opset >= FUSED_OPSET:
-        return fused.body_with_zeroed_inputs(inputs)
+        return fused.build_body_with_zeroed_inputs(inputs)
     if call.returns_weights:  # the weights are as large as the scores, so blocks save no memory
-        return portable.body(inputs)
-    return if_else(_fits_unblocked(inputs, limits.blocks), portable.body(inputs), block_body(inputs))
+        return portable.build_body(inputs)
+    return if_else(_fits_unblocked(inputs, limits.blocks), portable.build_body(inputs), block_body(inputs))
 
 
 def block_body(inputs: BodyInputs) -> Outputs:
     """Return the outputs by plain operators in blocks of queries."""
     scores_per_query = inputs.B * inputs.Tk * inputs.call.num_heads
-    return attend_in_blocks(inputs, portable.body, scores_per_query, MAX_BLOCK_SCORES)
+    return attend_in_blocks(inputs, portable.build_body, scores_per_query, MAX_BLOCK_SCORES)
 
 
 def _fits_unblocked(inputs: BodyInputs, limit: int) -> Value:

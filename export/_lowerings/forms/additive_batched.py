@@ -20,7 +20,7 @@ MAX_BLOCK_ELEMENTS_ON_GPU = UnblockedLimits().additive_quotients
 MAX_BLOCK_ELEMENTS_ON_CPU = 2**21
 
 
-def body(inputs: BodyInputs, max_unblocked_quotients: int = -1) -> Outputs:
+def build_body(inputs: BodyInputs, max_unblocked_quotients: int = -1) -> Outputs:
     """Return the output (B, Tq, H Dv) of an additive call and, if returned, its weights.
 
     Up to `max_unblocked_quotients`, a single block runs without a loop; if negative, there is always a loop.

@@ -24,7 +24,7 @@ MAX_BLOCK_QUERIES = 2**20  # more than any request has: the bound of features al
 MIN_BLOCK_QUERIES = 8  # with fewer, preparing the keys for each block takes longer than the products
 
 
-def body(inputs: BodyInputs) -> Outputs:
+def build_body(inputs: BodyInputs) -> Outputs:
     """Return the output (B, Tq, H Dv) of an additive call and, if returned, its weights."""
     call, queries, keys, values = inputs.call, inputs.queries, inputs.keys, inputs.values
     # Key ranges exclude keys behind a length or a causal mask. Inputs under other masks may be anything, and must not

@@ -13,7 +13,7 @@ from ..per_example import SplitExample, scan_examples
 from .dot_product_blocks import MAX_BLOCK_QUERIES, MAX_BLOCK_SCORES, count_keys_per_block
 
 
-def body(inputs: BodyInputs) -> Outputs:
+def build_body(inputs: BodyInputs) -> Outputs:
     """Return the output (B, Tq, Dv) of a call and, if returned, its weights (B, Tq, Tk)."""
     elements_per_query = count_keys_per_block(inputs) * op.Shape(inputs.queries, start=-1)
     split = split_queries(inputs, elements_per_query, MAX_BLOCK_SCORES, MAX_BLOCK_QUERIES)

@@ -23,7 +23,7 @@ MAX_BLOCK_SCORES = 2**19  # over all heads: 2 MB in float32
 MAX_BLOCK_QUERIES = 128  # with more, a block computes more scores that a causal mask or a window masks
 
 
-def body(inputs: BodyInputs) -> Outputs:
+def build_body(inputs: BodyInputs) -> Outputs:
     """Return the output (B, Tq, H Dv) of a call and, if returned, its weights."""
     scores_per_query = count_keys_per_block(inputs) * inputs.call.num_heads
     split = split_queries(inputs, scores_per_query, MAX_BLOCK_SCORES, MAX_BLOCK_QUERIES)

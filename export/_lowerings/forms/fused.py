@@ -35,7 +35,7 @@ def find_unsupported_reason(call: TracedCall) -> str:
     return "" if np.float32(call.options["scale"]) > 0 else "the operator `Attention` takes a scale above 0 only"
 
 
-def body(inputs: BodyInputs) -> Outputs:
+def build_body(inputs: BodyInputs) -> Outputs:
     """Return the output (B, Tq, H Dv) of a supported call and, if returned, its weights."""
     masks = Masks(inputs)
     attention = partial(_call_operator, inputs, _list_mask_inputs(masks))
@@ -44,8 +44,8 @@ def body(inputs: BodyInputs) -> Outputs:
     return masks.zero_fully_masked_rows(attention(inputs.keys, inputs.values))
 
 
-def body_with_zeroed_inputs(inputs: BodyInputs) -> Outputs:
-    """Return the outputs of `body`, with masked keys and values always set to zero, so that no branch waits."""
+def build_body_with_zeroed_inputs(inputs: BodyInputs) -> Outputs:
+    """Return the outputs of `build_body`, with masked keys and values always set to zero, so that no branch waits."""
     masks = Masks(inputs)
     mask_inputs = _list_mask_inputs(masks)
     keys, values = masks.zero_masked(inputs.keys), masks.zero_masked(inputs.values)

@@ -12,7 +12,7 @@ from ..heads import repeat_packed_kv_heads
 from ..masks import is_masked
 
 
-def body(inputs: BodyInputs, unmasked: Outputs | None = None) -> Outputs:
+def build_body(inputs: BodyInputs, unmasked: Outputs | None = None) -> Outputs:
     """Return the output (B, Tq, H Dv) of a call under key masks; `unmasked` is the output if all keys are unmasked."""
     if not is_masked(inputs.call):
         return attend_all_keys(inputs)

@@ -24,7 +24,7 @@ from ..normalizers import normalize_scores
 LOWEST_OPSET = 18
 
 
-def body(inputs: BodyInputs) -> Outputs:
+def build_body(inputs: BodyInputs) -> Outputs:
     """Return the output (B, Tq, H Dv) of a call and, if returned, its weights (B, H, Tq, Tk)."""
     masks = Masks(inputs)
     scores = compute_scores(inputs, masks.zero_masked(inputs.keys))
@@ -41,11 +41,11 @@ def attend_from_scores(masks: Masks, scores: Value, values: Value) -> Outputs:
     return masks.zero_fully_masked_rows(_attend(masks, scores, values))
 
 
-def body_with_nan_fallback(inputs: BodyInputs) -> Outputs:
-    """Return the outputs of `body`, with masked keys and values set to zero only if something leaked."""
+def build_body_with_nan_fallback(inputs: BodyInputs) -> Outputs:
+    """Return the outputs of `build_body`, with masked keys and values set to zero only if something leaked."""
     call, masks = inputs.call, Masks(inputs)
     if not (may_have_fully_masked_rows(call) and call.normalizer == SOFTMAX) or call.mask_differs_by_query:
-        return body(inputs)
+        return build_body(inputs)
     is_additive = call.score == ADDITIVE
     if is_additive:
         # onnxruntime prepacks a constant weight for the first product, but not for the product in the branch, so that

@@ -19,15 +19,15 @@ MIN_SHARING_QUERIES = 48
 MAX_UNBLOCKED_FEATURES = 2**23  # of the queries beyond these, over all examples and heads: 32 MB in float32
 
 
-def fits(call: TracedCall) -> bool:
+def supports(call: TracedCall) -> bool:
     """Return True for additive calls, unless the model fixes a number of queries that is too small for blocks."""
     queries = call.shapes["queries"][-2]
     return call.score == ADDITIVE and (queries is None or queries > MIN_SHARING_QUERIES)
 
 
-def body(inputs: BodyInputs) -> Outputs:
-    """Return the output (B, Tq, H Dv) of a supported call and, if returned, its weights."""
+def build_body(inputs: BodyInputs) -> Outputs:
+    """Return the output (B, Tq, H Dv) of a supported call and, if the call returns them, its weights."""
     pairs = inputs.B * (inputs.Tq - MIN_SHARING_QUERIES) * inputs.Tk
     features = pairs * (inputs.call.num_heads * count_units(inputs.call))
     fits_unblocked = op.Squeeze(features <= [MAX_UNBLOCKED_FEATURES])
-    return if_else(fits_unblocked, portable.body(inputs), additive_batched.body(inputs))
+    return if_else(fits_unblocked, portable.build_body(inputs), additive_batched.build_body(inputs))

@@ -1,10 +1,10 @@
 """Large-size form of `adaptive`: one example at a time, over its unmasked keys only.
 
-The work is in proportion to the sum over examples of Tq times the unmasked keys, not to B Tq Tk, and memory to one
-example. Softmax of scaled dot products under key masks is onnxruntime's operator (`multi_head_attention_op.py`), a
-window to both sides has its own form (`sliding_window.py`). If the mask depends on the query, or with a bias, returned
-weights or another normalizer, query blocks compute the scores (`dot_product_blocks.py`); other scores always have query
-blocks (`additive_per_example.py`, `distances.py`).
+The time is proportional to Tq times the unmasked keys, summed over examples, instead of to B Tq Tk. The memory is that
+of one example. Additive scores and distances run in query blocks (`additive_per_example.py`, `distances.py`). Dot
+products in a window with two limits have their own form (`sliding_window.py`). Other dot products run in query blocks
+(`dot_product_blocks.py`) if the mask depends on the query, or if the call has a bias, returns weights, or has another
+normalizer than softmax. All other calls use `MultiHeadAttention` of onnxruntime (`multi_head_attention_op.py`).
 """
 
 import numpy as np
@@ -24,14 +24,14 @@ def find_unsupported_reason(call: TracedCall) -> str:
     return "its scale is 0" if call.score == DOT_PRODUCT and np.float32(call.options["scale"]) == 0 else ""
 
 
-def body(inputs: BodyInputs) -> Outputs:
-    """Return the output (B, Tq, H Dv) of a supported call and, if returned, its weights."""
+def build_body(inputs: BodyInputs) -> Outputs:
+    """Return the output (B, Tq, H Dv) of a supported call and, if the call returns them, its weights."""
     call = inputs.call
     if call.score == ADDITIVE:
-        return additive_per_example.body(inputs)
+        return additive_per_example.build_body(inputs)
     if call.score == DISTANCE:
-        return distances.body(inputs)
-    if sliding_window.fits(call):
-        return sliding_window.body(inputs)
+        return distances.build_body(inputs)
+    if sliding_window.supports(call):
+        return sliding_window.build_body(inputs)
     needs_blocks = call.mask_differs_by_query or call.has_bias or call.returns_weights or call.normalizer != SOFTMAX
-    return dot_product_blocks.body(inputs) if needs_blocks else multi_head_attention_op.body(inputs)
+    return dot_product_blocks.build_body(inputs) if needs_blocks else multi_head_attention_op.build_body(inputs)

@@ -35,7 +35,7 @@ MAX_CHUNK_SCORES = 2**19  # computed at once: 2 MB in float32
 MAX_WINDOW = 512  # left + right: wider windows pay only for sequences that are longer than golden cases
 
 
-def fits(call: TracedCall) -> bool:
+def supports(call: TracedCall) -> bool:
     """Return True for a softmax of dot products under a window with both limits, with or without key masks."""
     left, right = call.window
     return (
@@ -58,7 +58,7 @@ def _get_window(call: TracedCall) -> tuple[int, int]:
     return left or 0, right or 0  # `fits` excludes None
 
 
-def body(inputs: BodyInputs) -> Outputs:
+def build_body(inputs: BodyInputs) -> Outputs:
     """Return the output (B, Tq, H Dv) of a supported call."""
     call = inputs.call
     key_mask = Masks(inputs).key_mask if call.has_lengths or call.has_key_mask else None

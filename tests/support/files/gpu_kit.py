@@ -43,10 +43,10 @@ TIMED = {
     "timed_additive": Plan("additive", 256),
     "timed_wide_additive": Plan("additive", 512),
     "timed_dot": Plan("dot", 64),
-    "timed_weights": Plan("dot", 64, weights=True),
-    "timed_causal": Plan("dot", 64, lengths="", causal=True),
+    "timed_weights": Plan("dot", 64, returns_weights=True),
+    "timed_causal": Plan("dot", 64, length_kind="", causal=True),
     "timed_heads": Plan("multi-head", 512, 8),
-    "timed_causal_heads": Plan("multi-head", 512, 8, lengths="", causal=True),
+    "timed_causal_heads": Plan("multi-head", 512, 8, length_kind="", causal=True),
     "timed_transformer": Plan("block", 512, 8),
     "timed_answer": None,
 }

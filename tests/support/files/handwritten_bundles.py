@@ -10,7 +10,7 @@ from keras_attn_export._format.manifest import Manifest, Spec
 from keras_attn_export._format.names import CASES, MODEL, STRING, Case
 
 # The largest number in `x` is the number of steps of the loop; the output is `x`.
-COUNTING = """
+COUNTING_NODES = """
     axes = Constant <value = int64[1] {0}> ()
     most = ReduceMax <keepdims = 0> (x)
     steps = Cast <to = 7> (most)
@@ -20,7 +20,7 @@ COUNTING = """
         t = Identity (s)
     }>
 """
-ENDLESS = 2.0**62  # steps: the run must be interrupted
+ENDLESS_STEPS = 2.0**62  # steps: the run must be interrupted
 
 
 def write_onnx_bundle(folder, nodes, inputs, outputs, **manifest):

@@ -8,11 +8,11 @@ from keras import layers, ops
 from keras_attn import AdditiveAttention
 
 TOKENS, WIDTH, LENGTH, START = 6, 4, 7, 0
-# END ends the rows of `draw_ids(9)` after 1, 3, 4 or all steps, END_GROWING those of `draw_first_inputs(9)` after 2,
-# 3, 4 or all.
-END, END_GROWING = 1, 3
+# END ends the rows of `draw_ids(9)` after 1, 3, 4 or all steps. GROWING_CACHE_END is for models with
+# a growing cache (`build_cache_models`) and ends the rows of `draw_first_inputs(9)` after 2, 3, 4 or all steps.
+END, GROWING_CACHE_END = 1, 3
 OPTIONS = {"start": START, "end": END, "max_length": LENGTH}
-STATIC = {"xla", "jit"} if backends.BACKEND != "jax" else {"eager", "jit"}  # modes that need known sizes
+STATIC_MODES = {"xla", "jit"} if backends.BACKEND != "jax" else {"eager", "jit"}  # modes that need known sizes
 
 
 def build_recurrent_models(seed=3, *, tokens=TOKENS, dropout=0.0):
@@ -85,7 +85,7 @@ def build_constant_models(logits):
     """Build a step whose logits do not depend on the token, and inputs of its encoder."""
     ids, token = keras.Input((), dtype="int32", name="ids"), keras.Input((), dtype="int32", name="token")
     constant = layers.Embedding(len(logits), len(logits), name="same")
-    models = keras.Model(ids, {"unread": ids}), keras.Model(token, {"logits": constant(token)}), {}
+    models = keras.Model(ids, {"unused_ids": ids}), keras.Model(token, {"logits": constant(token)}), {}
     constant.set_weights([np.array([logits] * len(logits), "float32")])
     return models, {"ids": np.zeros(2, "int32")}
 

@@ -31,7 +31,7 @@ def build_trained_model():
     trained.compile(keras.optimizers.Adam(0.1), "mse")
     targets = np.random.default_rng(1).random((B, Tq, C), "float32")
     trained.fit(list(draw_trained_model_inputs().values()), targets, epochs=3, verbose=0)
-    return keras.Model(inputs, {"classes": classes, "weights": weights, "twice": 2 * lens}, name="trained")
+    return keras.Model(inputs, {"classes": classes, "weights": weights, "doubled_lens": 2 * lens}, name="trained")
 
 
 def draw_trained_model_inputs():
@@ -119,7 +119,8 @@ def halved(x):
     return x / 2
 
 
-def build_scaled_model():
+def build_halving_model():
+    """Build a `Scaled` model, which halves its scores, and sample inputs."""
     rng = np.random.default_rng(2)
     memory = {"keys": rng.standard_normal((B, Tk, Dk), "float32"), "valid_lens": np.array([2, Tk, 4], "int32")}
     return Scaled(U, halved), {"queries": rng.standard_normal((B, Tq, Dq), "float32"), "memory": memory}

@@ -321,7 +321,7 @@ def open_session(plan, form, opset=18, provider=None, precision="float32"):
     if provider != "cpu":
         form = lowering_choice.choose_lowering(call, "adaptive" if form in ("large", ADAPTIVE_GPU) else form, provider)
     if form == "large":
-        function = build_call_function(call, ragged.body, opset)
+        function = build_call_function(call, ragged.build_body, opset)
     else:
         target = "cuda" if form == ADAPTIVE_GPU else provider
         function = lowering_choice.build_lowered_function(call, form, opset, target, force_large_form=True)

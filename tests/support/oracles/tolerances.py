@@ -2,7 +2,8 @@
 
 import numpy as np
 
-# By dtype (relative, absolute): a few times the rounding error of a softmax and a weighted sum of unit size.
+# (relative, absolute) by dtype: a few times the rounding error of a weighted mean of values of magnitude 1, whose
+# weights are a softmax.
 TOLERANCES = {
     "float64": (1e-12, 1e-12),
     "float32": (1e-5, 2e-6),
@@ -12,9 +13,13 @@ TOLERANCES = {
 
 
 def assert_close(actual, expected, dtype=None, *, tolerance=None):
-    """Assert equal shapes, then dtypes (`dtype`, by default that of `expected`), then close values without NaN.
+    """Assert that two arrays have the same shape, the same dtype, no NaN, and values that differ within the tolerance.
 
-    `tolerance` is both the relative and the absolute tolerance, and replaces the table.
+    Args:
+        actual: The array under test.
+        expected: The reference.
+        dtype: Dtype that `actual` must have instead of the dtype of `expected`.
+        tolerance: Relative and absolute tolerance, instead of the entry of `TOLERANCES` for the dtype of `actual`.
     """
     actual, expected = np.asarray(actual), np.asarray(expected)
     _assert_same_shape_and_dtype(actual, expected, dtype)
@@ -27,8 +32,8 @@ def assert_identical(actual, expected):
     """Assert equal shapes, then equal dtypes, then identical values; 0.0 and -0.0 are equal."""
     actual, expected = np.asarray(actual), np.asarray(expected)
     _assert_same_shape_and_dtype(actual, expected, None)
-    differing = int(np.sum(~(actual == expected)))
-    assert differing == 0, f"{differing} of {actual.size} values differ: {actual} is not {expected}"
+    num_different = int(np.sum(~(actual == expected)))
+    assert num_different == 0, f"{num_different} of {actual.size} values differ: {actual} is not {expected}"
 
 
 def _assert_same_shape_and_dtype(actual, expected, dtype):

@@ -20,7 +20,7 @@ from handwritten_bundles import build_manifest
 from keras_attn_export import BundleError, load_bundle
 from keras_attn_export._bundle import atomic_writes
 from keras_attn_export._bundle.atomic_writes import atomic_folder, old_path
-from keras_attn_export._bundle.bundle_files import finalize_bundle, must_be_replaceable
+from keras_attn_export._bundle.bundle_files import finalize_bundle, find_overwrite_objection
 from keras_attn_export._format.manifest import Spec
 
 
@@ -35,12 +35,12 @@ def make_bundle(folder, name):
 
 
 def stage(source, target, *, overwrite=True):
-    with atomic_folder(target, partial(must_be_replaceable, overwrite=overwrite)) as folder:
+    with atomic_folder(target, partial(find_overwrite_objection, overwrite=overwrite)) as folder:
         shutil.copytree(source, folder, dirs_exist_ok=True)
 
 
 def fail_to_export(target):
-    with contextlib.suppress(BundleError), atomic_folder(target, partial(must_be_replaceable, overwrite=True)):
+    with contextlib.suppress(BundleError), atomic_folder(target, partial(find_overwrite_objection, overwrite=True)):
         raise BundleError("the model cannot be exported")
 
 
