@@ -10,7 +10,7 @@ from typing import Any
 from .._errors import BundleError
 from .._format.files import manifest_bytes, read_manifest_file, sha256
 from .._format.manifest import Manifest, read_manifest
-from .._format.names import CASES, MANIFEST, MODEL
+from .._format.names import CASES_FILE, MANIFEST, MODEL
 from .._format.verify_script import verify_script
 from .atomic_writes import old_path, restore_folder
 from .output_paths import find_folder_objection
@@ -18,7 +18,7 @@ from .untrusted_input import check_external_data, check_files, read_json
 
 SAVED_MODEL_FOLDER = "saved_model"
 VERIFY_SCRIPT = "verify.py"
-_REQUIRED_FILES = (MODEL, CASES)  # in bundles of every schema version
+_REQUIRED_FILES = (MODEL, CASES_FILE)  # in bundles of every schema version
 
 
 def finalize_bundle(folder: Path, manifest: Manifest) -> None:

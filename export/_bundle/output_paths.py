@@ -5,12 +5,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from .._errors import ExportError
-from .._format.names import CASES, MANIFEST, MODEL
+from .._format.names import CASES_FILE, MANIFEST, MODEL
 
 # Returns the reason not to replace an existing file, folder or link, or `None`.
 OverwriteCheck = Callable[[Path], str | None]
 
-_REQUIRED_FILES = (MANIFEST, MODEL, CASES)
+_REQUIRED_FILES = (MANIFEST, MODEL, CASES_FILE)
 _MAX_RECOGNITION_BYTES = 16 * 2**20  # read from a file to recognize its kind; bounds the memory
 
 

@@ -20,7 +20,7 @@ from .._format.array_checks import check_arrays
 from .._format.cases import load_cases
 from .._format.files import CACHE_FOLDER
 from .._format.manifest import Manifest
-from .._format.names import CASES, MANIFEST, Arrays, Case
+from .._format.names import CASES_FILE, MANIFEST, Arrays, Case
 
 REPORT_FILE = "parity/report.json"
 MAX_JSON_BYTES = 16 * 2**20  # models with hundreds of outputs have reports of some MiB
@@ -67,8 +67,8 @@ def read_json(path: Path) -> Any:
 
 def read_golden_cases(folder: Path, manifest: Manifest) -> list[Case]:
     """Return the golden cases of a bundle, or raise `BundleError` if they do not match the manifest."""
-    check_cases(folder / CASES, manifest)
-    return load_cases(folder / CASES)
+    check_cases(folder / CASES_FILE, manifest)
+    return load_cases(folder / CASES_FILE)
 
 
 def check_cases(path: Path, manifest: Manifest) -> None:

@@ -10,7 +10,7 @@ from .._bundle.untrusted_input import REPORT_FILE
 from .._errors import ExportError, ProviderError, UntraceableError
 from .._format.case_writing import save_cases
 from .._format.manifest import Manifest
-from .._format.names import CASES, MODEL, Arrays, Case
+from .._format.names import CASES_FILE, MODEL, Arrays, Case
 from .._format.parity_report import ParityError, ParityReport
 from .._lowering_names import ADAPTIVE, LOWERINGS_WITH_UNTESTED_LARGE_FORM
 from .._lowerings.form_coverage import find_layers_without_large_case
@@ -79,11 +79,11 @@ def _read_calibration(reference: Reference, options: Options) -> list[Arrays]:
 
 def _write_saved_model(run: ExportRun, signature: Signature, cases: Sequence[Case]) -> Any:
     """Write the SavedModel, start its run in the worker, and return its concrete function."""
-    (run.folder / CASES).parent.mkdir()
-    save_cases(run.folder / CASES, cases)
+    (run.folder / CASES_FILE).parent.mkdir()
+    save_cases(run.folder / CASES_FILE, cases)
     run.on_step("Writing the SavedModel")
     function = write_saved_model(signature, run.folder / SAVED_MODEL_FOLDER)
-    run.worker.begin(run.folder / SAVED_MODEL_FOLDER, run.folder / CASES, run.temporary_path("results.npz"))
+    run.worker.begin(run.folder / SAVED_MODEL_FOLDER, run.folder / CASES_FILE, run.temporary_path("results.npz"))
     return function
 
 
@@ -98,7 +98,7 @@ def _check_float32(
 ) -> ParityReport:
     golden = comparison.reference.golden_cases
     # Saved again, because the comparison may have widened limits, and the hint at a mismatch reads the folder.
-    save_cases(run.folder / CASES, golden.cases)
+    save_cases(run.folder / CASES_FILE, golden.cases)
     report = comparison.report(run.options.provider)
     try:
         report.raise_if_failed()

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from . import files
 from .dtypes import DTYPES
 from .files import read_manifest_file
-from .names import CASES, MANIFEST, MODEL, SCHEMA_VERSION, BundleError
+from .names import CASES_FILE, MANIFEST, MODEL, SCHEMA_VERSION, BundleError
 
 SERVING_SIGNATURE = "serving_default"  # the signature of a SavedModel, by TensorFlow's default name
 
@@ -186,7 +186,7 @@ def validate_manifest(folder: Path) -> dict[str, Any]:
     path, manifest = folder / MANIFEST, read_manifest_file(folder)
     hashes = manifest.get("sha256", {})
     missing = [name for name in REQUIRED if name not in manifest]
-    missing += [name for name in (MODEL, CASES) if isinstance(hashes, dict) and name not in hashes]
+    missing += [name for name in (MODEL, CASES_FILE) if isinstance(hashes, dict) and name not in hashes]
     if missing:
         raise BundleError(f"{path} is incomplete: it has no entry for {', '.join(missing)}.")
     if problem := find_schema_error(manifest, _ENTRIES):

@@ -9,7 +9,7 @@ import numpy as np
 SCHEMA_VERSION = 3
 MANIFEST = "manifest.json"
 MODEL = "model.onnx"
-CASES = "parity/cases.npz"
+CASES_FILE = "parity/cases.npz"
 DIGEST = "manifest_sha256"  # entry of the manifest: SHA-256 of the entries before it
 STRING = "string"  # dtype name of strings: NumPy's `object` in memory, `U` in .npz files
 

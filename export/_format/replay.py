@@ -8,7 +8,7 @@ from pathlib import Path
 from .cases import load_cases
 from .compare import compare
 from .files import read_manifest
-from .names import CASES, MODEL, ExportError
+from .names import CASES_FILE, MODEL, ExportError
 from .printing import escape_unprintable, format_rows
 from .providers import PROVIDERS, provider_of, short_name
 from .session import run_cases
@@ -26,7 +26,7 @@ def main(argv: list[str] | None = None) -> int:
     folder = Path(__file__).resolve().parent
     try:
         tolerance, factor = read_manifest(folder)["parity"]["tolerance"], provider_of(provider).limit_factor
-        cases = load_cases(folder / CASES)
+        cases = load_cases(folder / CASES_FILE)
         pairs = zip(cases, run_cases(folder / MODEL, cases, provider), strict=True)
         rows = [row for case, actual in pairs for row in compare(case, actual, tolerance, factor)]
         failed = sum(not row["passed"] for row in rows)

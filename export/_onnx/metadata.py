@@ -7,7 +7,7 @@ import onnx
 
 from .._format.files import sha256
 from .._format.manifest import Manifest
-from .._format.names import CASES, MODEL, SCHEMA_VERSION
+from .._format.names import CASES_FILE, MODEL, SCHEMA_VERSION
 from .external_data import DATA_FILE
 from .graph_edits import filter_in_place
 from .traced_model import FUNCTION_DOMAIN
@@ -39,7 +39,7 @@ def write_bundle_metadata(folder: Path, manifest: Manifest) -> None:
     meanings = {value.name: value.doc_string for value in (*model.graph.input, *model.graph.output) if value.doc_string}
     entries = {"meanings": meanings, "axis_multiples": dict(manifest.multiples)}
     metadata |= {key: json.dumps(entry, sort_keys=True) for key, entry in entries.items() if entry}
-    hashed = [file for file in (CASES, DATA_FILE) if (folder / file).exists()]
+    hashed = [file for file in (CASES_FILE, DATA_FILE) if (folder / file).exists()]
     metadata |= {f"sha256:{file}": sha256(folder / file) for file in hashed}
     onnx.helper.set_model_props(model, metadata)
     path.write_bytes(model.SerializeToString())

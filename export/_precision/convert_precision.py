@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from .._array_comparison import arrays_match
 from .._format.case_writing import save_cases
 from .._format.interruptible_session import run_cases
-from .._format.names import CASES, MODEL, Arrays, Case
+from .._format.names import CASES_FILE, MODEL, Arrays, Case
 from .._format.parity_report import ParityReport, ParityRow, compare_cases
 from .._golden_cases.coverage import compute_relative_rounding
 from .._onnx.external_data import DATA_FILE
@@ -92,7 +92,7 @@ def convert_precision(
     (folder / DATA_FILE).unlink(missing_ok=True)
     for part in scratch.glob(f"{MODEL}*"):
         part.replace(folder / part.name)
-    save_cases(folder / CASES, conversion.cases)
+    save_cases(folder / CASES_FILE, conversion.cases)
     return converted_report
 
 

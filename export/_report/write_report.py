@@ -5,7 +5,7 @@ from pathlib import Path
 from .._bundle.atomic_writes import atomic_file
 from .._bundle.output_paths import check_output_path, find_kind_objection
 from .._errors import ExportError
-from .._format.names import CASES, MODEL
+from .._format.names import CASES_FILE, MODEL
 from .page_content import PageContent
 from .render_page import GENERATOR, render_page
 from .web_runtime import WebRuntime, find_web_runtime
@@ -40,7 +40,7 @@ def write_page(page: Path, content: PageContent, *, live: bool) -> Path:
 
 def _find_runtime(content: PageContent) -> WebRuntime:
     files = [name for name in content.manifest.sha256 if name.startswith(MODEL)]
-    size = sum((content.folder / name).stat().st_size for name in (*files, CASES))
+    size = sum((content.folder / name).stat().st_size for name in (*files, CASES_FILE))
     if files != [MODEL] or size > MAX_LIVE_BYTES:
         raise ExportError(
             "A live page contains the model, which must be one file, and its cases, at most "

@@ -15,7 +15,7 @@ from keras_attn_export._bundle import bench_bundle as bench
 from keras_attn_export._bundle.bench_bundle import bench_bundle
 from keras_attn_export._format.case_writing import save_cases
 from keras_attn_export._format.cases import load_cases
-from keras_attn_export._format.names import CASES, Case
+from keras_attn_export._format.names import CASES_FILE, Case
 
 QUICK = {"seconds": 0.05, "threads": 1}
 
@@ -81,10 +81,10 @@ def test_default_inputs_are_the_largest_golden_case_without_zeros_and_nan(tmp_pa
     nan_inputs = large_inputs | {"values": np.full_like(large_inputs["values"], np.nan)}
     samples = {"zeros": zeros, "nan": nan_inputs, "small": draw_small_inputs(B=2), "numbers": draw_small_inputs(B=3)}
     (tmp_path / "parity").mkdir()
-    outputs = load_cases(exported / CASES)[0].outputs
+    outputs = load_cases(exported / CASES_FILE)[0].outputs
     cases = [Case(name, inputs, outputs) for name, inputs in samples.items()]
     for saved_cases, expected in ((cases, "numbers"), (cases[:2], "zeros")):
-        save_cases(tmp_path / CASES, saved_cases)
+        save_cases(tmp_path / CASES_FILE, saved_cases)
         name, chosen_inputs = bench._choose_inputs(Bundle(tmp_path, read_manifest(exported)), None)
         assert name == f"golden case `{expected}`"
         assert all(np.array_equal(array, samples[expected][key]) for key, array in chosen_inputs.items())

@@ -91,7 +91,7 @@ def test_trace_of_an_unchanged_bundle_finds_no_difference(exported):
 @pytest.mark.slow
 def test_trace_names_changed_golden_outputs(bundle):
     alter_golden_outputs(bundle)
-    (_, second, *_) = (case.name for case in load_cases(bundle / names.CASES))
+    (_, second, *_) = (case.name for case in load_cases(bundle / names.CASES_FILE))
     result = find_difference(bundle, [second])
     assert result.first is None
     assert "parity/cases.npz or saved_model/ is from another export" in result.finding

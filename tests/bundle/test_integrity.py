@@ -15,7 +15,7 @@ from small_bundle import alter_manifest, draw_small_inputs, read_manifest, run_p
 
 from keras_attn_export import BundleError, load_bundle, verify_bundle
 from keras_attn_export._format import manifest
-from keras_attn_export._format.names import CASES, MANIFEST, MODEL
+from keras_attn_export._format.names import CASES_FILE, MANIFEST, MODEL
 
 
 def list_files(folder: Path) -> list[Path]:
@@ -130,7 +130,7 @@ EXTRA_FILES = ("extra", "saved_model/assets/extra", ".hidden", "Thumbs.db/folder
 
 def exchange(bundle):
     """Exchange the contents of two files, whose hashes are both in the manifest."""
-    for old, new in ((MODEL, "aside"), (CASES, MODEL), ("aside", CASES)):
+    for old, new in ((MODEL, "aside"), (CASES_FILE, MODEL), ("aside", CASES_FILE)):
         (bundle / old).rename(bundle / new)
 
 
@@ -143,7 +143,7 @@ ALTERATIONS = [  # a function that alters a bundle, message
         for version in (2, 4, "3", None)
     ),
     *((set_entries(**{name: ...}), rf"incomplete: it has no entry for {name}\b") for name in REQUIRED_ENTRIES),
-    (set_entries(sha256={CASES: "0"}), rf"incomplete: it has no entry for {MODEL}\."),
+    (set_entries(sha256={CASES_FILE: "0"}), rf"incomplete: it has no entry for {MODEL}\."),
     *(
         (set_entries(multiples={"batch": step}), rf"{NO_MANIFEST}: `multiples\.batch` must be an integer of 1 or more")
         for step in (0, "8")

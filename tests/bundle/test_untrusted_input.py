@@ -18,7 +18,7 @@ from keras_attn_export._bundle.untrusted_input import REPORT_FILE
 from keras_attn_export._format.array_files import read_arrays
 from keras_attn_export._format.cases import load_cases
 from keras_attn_export._format.files import sha256
-from keras_attn_export._format.names import CASES, MANIFEST, MODEL
+from keras_attn_export._format.names import CASES_FILE, MANIFEST, MODEL
 
 
 def assert_refused(bundle, message, readers=(load_bundle, verify_bundle)):
@@ -118,21 +118,21 @@ CASE_READERS = (verify_bundle, write_report)
 
 @pytest.mark.parametrize(("name", "content", "message"), MEMBERS.values(), ids=MEMBERS)
 def test_arrays_that_contradict_the_manifest_are_refused(bundle, name, content, message, monkeypatch):
-    arrays = read_arrays(bundle / CASES)
+    arrays = read_arrays(bundle / CASES_FILE)
     members = {key: build_npy(array) for key, array in arrays.items()} | {name: content}
-    with zipfile.ZipFile(bundle / CASES, "w") as archive:
+    with zipfile.ZipFile(bundle / CASES_FILE, "w") as archive:
         for key, member in members.items():
             archive.writestr(f"{key}.npy", member)
-    refresh_checksum(bundle, CASES)
+    refresh_checksum(bundle, CASES_FILE)
     monkeypatch.setattr(np.lib.format, "read_array", None)
     assert_refused(bundle, rf"cases\.npz.* {message}", CASE_READERS)
 
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")
 def test_archive_with_an_array_twice_is_refused(bundle):
-    with zipfile.ZipFile(bundle / CASES, "a") as archive:
+    with zipfile.ZipFile(bundle / CASES_FILE, "a") as archive:
         archive.writestr("0/inputs/queries.npy", build_npy_header((2**40,), "<f4"))
-    refresh_checksum(bundle, CASES)
+    refresh_checksum(bundle, CASES_FILE)
     assert_refused(bundle, "array names must be unique and end in .npy", CASE_READERS)
 
 

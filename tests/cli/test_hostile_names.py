@@ -19,7 +19,7 @@ from keras_attn_export._format import replay
 from keras_attn_export._format.case_writing import save_cases
 from keras_attn_export._format.compare import compare
 from keras_attn_export._format.manifest import Spec
-from keras_attn_export._format.names import CASES, MODEL, Case
+from keras_attn_export._format.names import CASES_FILE, MODEL, Case
 from keras_attn_export._format.parity_report import ParityReport, to_parity_rows
 from keras_attn_export._format.printing import escape_unprintable
 
@@ -50,7 +50,7 @@ def hostile_bundle(tmp_path_factory):
     model = helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 17)])
     (folder / MODEL).write_bytes(model.SerializeToString())
     inputs = {f"in{HOSTILE}": np.ones(2, "float32")}
-    save_cases(folder / CASES, [Case(HOSTILE, inputs, {HOSTILE: np.ones(2, "float32")}, {})])
+    save_cases(folder / CASES_FILE, [Case(HOSTILE, inputs, {HOSTILE: np.ones(2, "float32")}, {})])
     (folder / REPORT_FILE).write_text(build_hostile_report([HOSTILE], HOSTILE).to_json())
     specs = ((Spec(f"in{HOSTILE}", "float32", (HOSTILE,)),), (Spec(HOSTILE, "float32", (HOSTILE,)),))
     layer = dict.fromkeys(("name", "class", "lowering", "precision", "form"), HOSTILE)

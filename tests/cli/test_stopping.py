@@ -19,7 +19,7 @@ from keras_attn_export._bundle.bundle_files import finalize_bundle
 from keras_attn_export._bundle.untrusted_input import REPORT_FILE
 from keras_attn_export._format import names
 from keras_attn_export._format.case_writing import save_cases
-from keras_attn_export._format.names import CASES, Case
+from keras_attn_export._format.names import CASES_FILE, Case
 from keras_attn_export._format.parity_report import ParityReport
 from keras_attn_export._format.stop_signals import GRACE_SECONDS
 
@@ -35,7 +35,7 @@ def folder(tmp_path_factory):
     inputs = {"x": ("float32", ["batch"])}
     bundle = write_onnx_bundle(folder / "bundle", COUNTING_NODES, inputs, {"y": ("float32", ["batch"])})
     manifest, endless = load_bundle(bundle).entries, np.full(1, ENDLESS_STEPS, np.float32)
-    save_cases(bundle / CASES, [Case("forever", {"x": endless}, {"y": endless})])
+    save_cases(bundle / CASES_FILE, [Case("forever", {"x": endless}, {"y": endless})])
     (bundle / REPORT_FILE).write_text(ParityReport("cpu", ()).to_json(), encoding="utf-8")
     (bundle / names.MANIFEST).unlink()
     finalize_bundle(bundle, manifest)
@@ -151,7 +151,7 @@ def test_signal_ends_the_script_in_a_bundle_inside_one_operator(signal_number, t
     size = np.array([9000], np.float32)
     bundle = write_onnx_bundle(tmp_path / "b", LONG_NODE, {"x": ("float32", ["one"])}, {"y": ("float32", ["one"])})
     manifest = load_bundle(bundle).entries
-    save_cases(bundle / CASES, [Case("long", {"x": size}, {"y": size})])
+    save_cases(bundle / CASES_FILE, [Case("long", {"x": size}, {"y": size})])
     (bundle / names.MANIFEST).unlink()
     finalize_bundle(bundle, manifest)
     (tmp_path / "empty").mkdir()

@@ -12,7 +12,7 @@ from keras_attn_export import load_bundle
 from keras_attn_export._bundle.untrusted_input import REPORT_FILE
 from keras_attn_export._cli.run import write_arrays
 from keras_attn_export._format.case_writing import save_cases
-from keras_attn_export._format.names import CASES, Case
+from keras_attn_export._format.names import CASES_FILE, Case
 from keras_attn_export._format.parity_report import ParityReport
 from keras_attn_export._report.render_page import GENERATOR
 
@@ -35,9 +35,9 @@ def bundle_folder(tmp_path_factory):
         write_onnx_bundle(folder / name, "y = Neg(x)", {"x": vector}, {"y": vector})
         (folder / name / REPORT_FILE).write_text(ParityReport("cpu", ()).to_json())
         zeros = np.zeros(1, "float32")
-        save_cases(folder / name / CASES, [Case("zeros", {"x": zeros}, {"y": zeros})])
+        save_cases(folder / name / CASES_FILE, [Case("zeros", {"x": zeros}, {"y": zeros})])
         refresh_checksum(folder / name, REPORT_FILE)
-        refresh_checksum(folder / name, CASES)
+        refresh_checksum(folder / name, CASES_FILE)
     write_arrays(folder / "x.npz", {"x": np.ones(2, "float32")})
     return folder
 

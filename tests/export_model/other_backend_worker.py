@@ -19,7 +19,7 @@ from export_models import build_dict_inputs_and_outputs
 
 from keras_attn_export import ExportError, export_model
 from keras_attn_export._format.cases import load_cases
-from keras_attn_export._format.names import CASES
+from keras_attn_export._format.names import CASES_FILE
 from keras_attn_export._options import Options
 from keras_attn_export._rounding.reference import build_reference
 
@@ -72,7 +72,7 @@ def export_all_models():
     logger.setLevel(logging.NOTSET)
     save_arrays("trained", inputs, model(list(inputs.values()), training=False))
     equal_outputs = []
-    for _, arrays, expected, _ in load_cases(bundle.path / CASES):
+    for _, arrays, expected, _ in load_cases(bundle.path / CASES_FILE):
         outputs = model([arrays[name] for name in inputs], training=False)
         equal_outputs += [
             bool(np.array_equal(keras.ops.convert_to_numpy(outputs[name]), array)) for name, array in expected.items()

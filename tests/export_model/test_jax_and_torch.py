@@ -24,7 +24,7 @@ from keras_attn_export import InputError, UnsupportedModelError, export_model, l
 from keras_attn_export._export.custom_objects import import_custom_objects
 from keras_attn_export._export.jax_and_torch import TensorFlowWorker, _worker_environment
 from keras_attn_export._format.cases import load_cases
-from keras_attn_export._format.names import CASES
+from keras_attn_export._format.names import CASES_FILE
 
 WORKER_SCRIPT = Path(__file__).with_name("other_backend_worker.py")
 BACKENDS = ("jax", "torch")
@@ -83,7 +83,7 @@ def test_trained_model_equals_its_backend(folder):
     assert_outputs_close(bundle, folder, TOLERANCE)
     dtypes = {spec["name"]: spec["dtype"] for spec in (*bundle.manifest["inputs"], *bundle.manifest["outputs"])}
     assert (dtypes["valid_lens"], dtypes["doubled_lens"]) == ("int64", "int64")  # JAX computes them with 32 bits
-    assert {str(case.outputs["doubled_lens"].dtype) for case in load_cases(bundle.path / CASES)} == {"int64"}
+    assert {str(case.outputs["doubled_lens"].dtype) for case in load_cases(bundle.path / CASES_FILE)} == {"int64"}
     doubled_lens = bundle.run(inputs := draw_trained_model_inputs())["doubled_lens"]
     np.testing.assert_array_equal(doubled_lens, 2 * inputs["valid_lens"])
     backend = bundle.manifest["backend"]

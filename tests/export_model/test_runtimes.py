@@ -12,7 +12,7 @@ from keras_attn_export._format.cases import load_cases
 from keras_attn_export._format.compare import compare
 from keras_attn_export._format.files import sha256
 from keras_attn_export._format.manifest import read_manifest
-from keras_attn_export._format.names import CASES, MODEL
+from keras_attn_export._format.names import CASES_FILE, MODEL
 from keras_attn_export._onnx import external_data
 from keras_attn_export._onnx.external_data import DATA_FILE
 from keras_attn_export._onnx.traversal import iter_nodes
@@ -34,7 +34,7 @@ EXPORTS = {
 def compare_in_reference_evaluator(folder, model=None):
     """Run the golden cases in the reference evaluator of onnx, and return the rows of the comparison with Keras."""
     evaluator = ReferenceEvaluator(model or str(folder / MODEL))
-    cases = load_cases(folder / CASES)
+    cases = load_cases(folder / CASES_FILE)
     limits, rows = read_manifest(folder)["parity"]["tolerance"], []
     for case in cases:
         with np.errstate(all="ignore"):  # an unused branch of a sigmoid overflows

@@ -14,7 +14,7 @@ from keras_attn_export import ExportError, InputError, ParityError, UnsupportedM
 from keras_attn_export._bundle.bundle_files import finalize_bundle
 from keras_attn_export._format.case_writing import save_cases
 from keras_attn_export._format.cases import load_cases
-from keras_attn_export._format.names import CASES, MANIFEST
+from keras_attn_export._format.names import CASES_FILE, MANIFEST
 from keras_attn_export._golden_cases.random_texts import EDGE_CASE_TEXTS
 from keras_attn_export._signature.signature import build_signature
 
@@ -52,9 +52,9 @@ def test_bundle_with_strings_equals_keras(bundle, model):
 def test_string_cases_are_stored_without_pickle(bundle):
     assert [spec["dtype"] for spec in bundle.manifest["inputs"]] == ["string", "string", "float32"]
     assert {spec["name"]: spec["dtype"] for spec in bundle.manifest["outputs"]}["name"] == "string"
-    with np.load(bundle.path / CASES, allow_pickle=False) as arrays:
+    with np.load(bundle.path / CASES_FILE, allow_pickle=False) as arrays:
         assert {arrays[name].dtype.kind for name in arrays if "text" in name} == {"U"}
-    cases = [case for case in load_cases(bundle.path / CASES) if case.name != "special values"]
+    cases = [case for case in load_cases(bundle.path / CASES_FILE) if case.name != "special values"]
     texts = {text for case in cases for text in case.inputs["text"]}
     non_ascii = sum(not text.isascii() for text in texts)
     description = bundle.report.coverage["inputs"]["text"]["values"]["drawn"]
@@ -64,7 +64,7 @@ def test_string_cases_are_stored_without_pickle(bundle):
 
 @pytest.mark.slow
 def test_cases_contain_every_word_and_edge_case_texts(bundle):
-    cases = {case.name: case.inputs for case in load_cases(bundle.path / CASES)}
+    cases = {case.name: case.inputs for case in load_cases(bundle.path / CASES_FILE)}
     assert {*EDGE_CASE_TEXTS} <= {*cases["every text"]["text"]}
     assert {"red", "blue", "grün", *EDGE_CASE_TEXTS} <= {*cases["every text"]["colour"].flat}
     assert {*cases["empty text"]["text"]} == {""}
@@ -73,12 +73,12 @@ def test_cases_contain_every_word_and_edge_case_texts(bundle):
 @pytest.mark.slow
 def test_different_string_output_fails_verification(bundle, tmp_path):
     shutil.copytree(bundle.path, tmp_path / "bundle")
-    cases = load_cases(bundle.path / CASES)
+    cases = load_cases(bundle.path / CASES_FILE)
     names = cases[0].outputs["name"].copy()
     names[0] = next(name for name in NAMES if name != names[0])
     limits = {name: limit for name, limit in cases[0].rounding_limits.items() if name != "name"}
     cases[0] = cases[0]._replace(outputs=cases[0].outputs | {"name": names}, rounding_limits=limits)
-    save_cases(tmp_path / "bundle" / CASES, cases)
+    save_cases(tmp_path / "bundle" / CASES_FILE, cases)
     (tmp_path / "bundle" / MANIFEST).unlink()
     finalize_bundle(tmp_path / "bundle", bundle.entries)
     with pytest.raises(ParityError, match=r"output `name` differs in 1 of 3 elements in case `base`") as caught:
@@ -113,7 +113,7 @@ def test_texts_that_give_nan_are_omitted_with_a_warning(tmp_path):
     assert bundle.manifest["inputs"][0]["shape"] == ["batch"]
     (warning,) = bundle.report.warnings
     assert warning.startswith("Keras gives NaN for texts in input `text` such as '' and ' '. ")
-    cases = {case.name: case for case in load_cases(bundle.path / CASES)}
+    cases = {case.name: case for case in load_cases(bundle.path / CASES_FILE)}
     assert {*EDGE_CASE_TEXTS} - {"", " "} <= {*cases["every text"].inputs["text"]}
     assert np.isfinite(cases["every text"].outputs["mean"]).all()
     with pytest.raises(ParityError, match="`strict` asks for more: Keras gives NaN"):

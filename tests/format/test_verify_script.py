@@ -19,7 +19,7 @@ from small_bundle import (
 )
 
 from keras_attn_export import BundleError, ExportError, verify_bundle
-from keras_attn_export._format.names import CASES, MODEL
+from keras_attn_export._format.names import CASES_FILE, MODEL
 from keras_attn_export._format.verify_script import verify_script
 
 MAX_LINES = 480
@@ -56,8 +56,8 @@ def change_output(bundle):
 
 
 def damage_cases(bundle):
-    flip_bit(bundle / CASES)
-    return f"{CASES} is not the file that was exported", BundleError
+    flip_bit(bundle / CASES_FILE)
+    return f"{CASES_FILE} is not the file that was exported", BundleError
 
 
 def remove_model(bundle):

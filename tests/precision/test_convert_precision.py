@@ -15,7 +15,7 @@ from tolerances import assert_identical
 from keras_attn import AdditiveAttention, DotProductAttention
 from keras_attn_export import ParityError, ParityReport, export_model, verify_bundle
 from keras_attn_export._format.cases import load_cases
-from keras_attn_export._format.names import CASES, MODEL
+from keras_attn_export._format.names import CASES_FILE, MODEL
 from keras_attn_export._lowerings import body_inputs
 from keras_attn_export._onnx import external_data
 from keras_attn_export._onnx.lazy_values import op
@@ -158,7 +158,7 @@ def test_choices_are_exact_except_counted_ties(precision, tmp_path):
         ties = {name: sum(row.ties for row in report.rows if row.name == name) for name in ("distinct", "tied")}
         assert ties["tied"] > 0 == ties["distinct"]
         assert f"; {ties['tied']} integers differ where rounding decides" in report.summary()
-    for case in load_cases(bundle.path / CASES):
+    for case in load_cases(bundle.path / CASES_FILE):
         assert not case.rounding_limits["distinct"].any(), "a tie would not be compared"
     (warning,) = (warning for warning in bundle.report.warnings if "Rounding alone decides" in warning)
     assert "output `tied`" in warning

@@ -5,7 +5,7 @@ from small_bundle import refresh_checksum
 
 from keras_attn_export import load_bundle
 from keras_attn_export._format.case_writing import save_cases
-from keras_attn_export._format.names import CASES
+from keras_attn_export._format.names import CASES_FILE
 from keras_attn_export._format.parity_report import ParityReport
 
 
@@ -15,8 +15,8 @@ def write_bundle(folder, nodes, inputs, outputs, cases, **entries):
     `inputs` and `outputs` map names to dtypes and shapes; `cases` are `Case`s.
     """
     write_onnx_bundle(folder, nodes, inputs, outputs, **entries)
-    save_cases(folder / CASES, cases)
-    refresh_checksum(folder, CASES)
+    save_cases(folder / CASES_FILE, cases)
+    refresh_checksum(folder, CASES_FILE)
     bundle = load_bundle(folder)
     bundle.__dict__["report"] = ParityReport("cpu", ())
     return bundle

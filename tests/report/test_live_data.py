@@ -15,7 +15,7 @@ from keras_attn_export import ExportError, load_bundle
 from keras_attn_export._format.cases import load_cases
 from keras_attn_export._format.compare import compare
 from keras_attn_export._format.manifest import Spec
-from keras_attn_export._format.names import CASES, Case
+from keras_attn_export._format.names import CASES_FILE, Case
 from keras_attn_export._report import live_data, write_report
 from keras_attn_export._report.live_data import build_form_fields, encode_cases
 from keras_attn_export._report.web_runtime import find_web_runtime
@@ -111,7 +111,7 @@ def test_live_page_embeds_model_and_cases(exported, web, tmp_path):
     data = json.loads(re.search(r'<script id="data" type="application/json">(.*?)</script>', text)[1])
     assert data["live"]["version"] == "1.99.0"
     assert gzip.decompress(base64.b64decode(data["live"]["model"])) == (exported / "model.onnx").read_bytes()
-    first, golden = data["cases"][0], load_cases(exported / CASES)[0]
+    first, golden = data["cases"][0], load_cases(exported / CASES_FILE)[0]
     np.testing.assert_array_equal(decode_array(first["outputs"][0]), golden.outputs["context"])
     assert re.search(r"script-src &#39;sha256-[\w+/=]+&#39; blob: &#39;wasm-unsafe-eval&#39;;", text)
 

@@ -8,7 +8,7 @@ import pytest
 from speller import LABELS, VOCABULARY
 
 from keras_attn_export._format.cases import load_cases
-from keras_attn_export._format.names import CASES
+from keras_attn_export._format.names import CASES_FILE
 
 pytestmark = [pytest.mark.nightly, pytest.mark.needs("node", "selenium")]
 
@@ -42,7 +42,7 @@ def test_page_is_accessible_and_fits_the_window(browser, page, size, scheme, pap
 def test_examples_show_labels_and_maps_when_opened(browser, page, speller_bundle):
     browser.open(page)
     browser.wait(f"{MAPS} === 3")  # two heads and one
-    case = load_cases(speller_bundle.path / CASES)[0]
+    case = load_cases(speller_bundle.path / CASES_FILE)[0]
     first = browser.find("#examples article").text
     spelt = "".join(VOCABULARY[scores.argmax()] for scores in case.outputs["spelt"][0][:4])
     assert f"letters\nabcd\nlens\n4\nspelt\n{spelt}" in first
@@ -51,7 +51,7 @@ def test_examples_show_labels_and_maps_when_opened(browser, page, speller_bundle
 
 
 def test_table_has_the_weights_of_the_case(browser, page, speller_bundle):
-    case = load_cases(speller_bundle.path / CASES)[0]
+    case = load_cases(speller_bundle.path / CASES_FILE)[0]
     browser.open(page)
     browser.wait(MAPS)
     section = browser.run(SECTION, "weights:")
@@ -68,7 +68,7 @@ def test_table_has_the_weights_of_the_case(browser, page, speller_bundle):
 def test_pointer_shows_the_weight_of_a_cell(browser, page, speller_bundle):
     from selenium.webdriver.common.action_chains import ActionChains
 
-    weights = load_cases(speller_bundle.path / CASES)[0].outputs["weights"][0, 0]
+    weights = load_cases(speller_bundle.path / CASES_FILE)[0].outputs["weights"][0, 0]
     browser.open(page)
     browser.wait(MAPS)
     section = browser.run(SECTION, "weights:")

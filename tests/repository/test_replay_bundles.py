@@ -11,7 +11,7 @@ from onnx import numpy_helper
 from small_bundle import UNNEEDED_PACKAGES, refresh_checksum, run_python
 
 from keras_attn_export._format.cases import load_cases
-from keras_attn_export._format.names import CASES, MODEL
+from keras_attn_export._format.names import CASES_FILE, MODEL
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "replay_bundles.py"
 
@@ -40,7 +40,7 @@ def test_replay_reports_outputs_nodes_and_times(kit):
     assert [*rows] == ["small-portable", "small-other"], "the reference of the other forms comes first"
     for row in rows.values():
         assert row["problem"] is None
-        assert row["outputs"] == 2 * len(load_cases(kit / row["bundle"] / CASES))
+        assert row["outputs"] == 2 * len(load_cases(kit / row["bundle"] / CASES_FILE))
         assert row["nodes"] > 3
         assert [times["size"] for times in row["times"]] == ["2x40", "3x7"]
         assert all(0 < times["p10"] <= times["ms"] <= times["p90"] for times in row["times"])

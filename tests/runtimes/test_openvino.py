@@ -12,7 +12,7 @@ from keras_attn_export import BundleError, ExportError, export_model, verify_bun
 from keras_attn_export._bundle.bench_bundle import bench_bundle
 from keras_attn_export._cli.main import main
 from keras_attn_export._format.cases import load_cases
-from keras_attn_export._format.names import CASES
+from keras_attn_export._format.names import CASES_FILE
 
 pytestmark = [pytest.mark.nightly, pytest.mark.needs("runtimes")]
 NAME = "OpenVINOExecutionProvider"
@@ -64,7 +64,7 @@ def test_file_for_another_provider_is_refused(tmp_path):
 
 def test_bundle_runs_on_openvino_by_every_entry_point(bundle, tmp_path, capsys):
     assert verify_bundle(bundle.path, provider=NAME).provider == "openvino"
-    case = load_cases(bundle.path / CASES)[0]
+    case = load_cases(bundle.path / CASES_FILE)[0]
     assert bundle.session(NAME) is bundle.session("openvino")
     assert bundle.session("openvino").get_providers()[0] == NAME
     outputs = bundle.run(case.inputs, provider="openvino")

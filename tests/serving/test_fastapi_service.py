@@ -25,7 +25,7 @@ from keras_attn_export import export_model
 from keras_attn_export._format.cases import load_cases
 from keras_attn_export._format.compare import compare
 from keras_attn_export._format.dtypes import numpy_dtype
-from keras_attn_export._format.names import CASES, Case
+from keras_attn_export._format.names import CASES_FILE, Case
 
 pytestmark = [pytest.mark.nightly, pytest.mark.needs("serving")]
 
@@ -61,7 +61,7 @@ def tokens(tmp_path_factory):
 def split_cases(bundle: Path) -> tuple[list[Case], list[Case]]:
     """Return the golden cases with finite inputs and outputs, and the cases that JSON cannot represent."""
     split: tuple[list[Case], list[Case]] = [], []
-    for case in load_cases(bundle / CASES):
+    for case in load_cases(bundle / CASES_FILE):
         arrays = (*case.inputs.values(), *case.outputs.values())
         is_finite = all(array.dtype == object or np.isfinite(array).all() for array in arrays)
         split[not is_finite].append(case)

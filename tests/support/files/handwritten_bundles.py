@@ -7,7 +7,7 @@ from keras_attn_export._bundle.bundle_files import finalize_bundle
 from keras_attn_export._format.case_writing import save_cases
 from keras_attn_export._format.dtypes import numpy_dtype
 from keras_attn_export._format.manifest import Manifest, Spec
-from keras_attn_export._format.names import CASES, MODEL, STRING, Case
+from keras_attn_export._format.names import CASES_FILE, MODEL, STRING, Case
 
 # The largest number in `x` is the number of steps of the loop; the output is `x`.
 COUNTING_NODES = """
@@ -37,7 +37,7 @@ def write_onnx_bundle(folder, nodes, inputs, outputs, **manifest):
         name: np.full([1] * len(shape), "" if dtype == STRING else 0, numpy_dtype(dtype))
         for name, (dtype, shape) in inputs.items()
     }
-    save_cases(folder / CASES, [Case("nothing", zeros, {})])
+    save_cases(folder / CASES_FILE, [Case("nothing", zeros, {})])
     pair = (inputs, outputs)
     specs = ([Spec(name, dtype, tuple(shape)) for name, (dtype, shape) in tensors.items()] for tensors in pair)
     finalize_bundle(folder, build_manifest(*specs, **manifest))

@@ -13,7 +13,7 @@ from keras_attn import AdditiveAttention
 from keras_attn_export._format.case_writing import save_cases
 from keras_attn_export._format.cases import load_cases
 from keras_attn_export._format.files import manifest_bytes, sha256
-from keras_attn_export._format.names import CASES
+from keras_attn_export._format.names import CASES_FILE
 
 Dq, Dk, Dv, U = 4, 6, 5, 3
 # Packages that scripts of a bundle must not import; pass them to `run_python` as `blocked`
@@ -62,10 +62,10 @@ def alter_manifest(folder, **entries):
 
 def alter_golden_outputs(folder):
     """Add 1 to the output `context` of the second golden case, and refresh the checksum."""
-    cases = load_cases(folder / CASES)
+    cases = load_cases(folder / CASES_FILE)
     cases[1].outputs["context"] += 1
-    save_cases(folder / CASES, cases)
-    refresh_checksum(folder, CASES)
+    save_cases(folder / CASES_FILE, cases)
+    refresh_checksum(folder, CASES_FILE)
 
 
 def run_python(*arguments, cwd, blocked=(), timeout=60):
