@@ -50,7 +50,7 @@ class Row:
         layer: The name of the layer, with its package if that is not Keras.
         base: The arguments of all rows of the layer, as Python code.
         option: The arguments of this row, as Python code.
-        refused: The reason if the export refuses the layer with these arguments, empty if not.
+        refusal_reason: The reason if the export refuses the layer with these arguments, empty if not.
     """
 
     kind: str
