@@ -11,7 +11,7 @@ TITLES = {
     "stock block": "Transformer block of Keras's layers, unchanged", "dates": "date normaliser",
     "bert": "BERT, 4 layers, unchanged",
 }  # fmt: skip
-UNCHANGED = ("stock block", "bert")  # models without layers of this package
+UNCHANGED = ("stock block", "bert")  # kinds of models that have no layers of this package
 LENGTHS, QUERY_LENGTHS = "lengths", "length per query"
 ALL_VALID, HALF_FILLED = "all valid", "half filled"
 DATE_CHARACTERS = 30
@@ -59,7 +59,7 @@ class PlannedCall:
         plan: Description of the model.
         B: Batch size.
         Tk: Number of keys.
-        valid_share: `ALL_VALID`, or `HALF_FILLED` for valid lengths that are Tk / 2 on average.
+        valid_share: Which keys are valid: `ALL_VALID`, or `HALF_FILLED` for valid lengths of Tk / 2 on average.
         Tq: Number of queries; 0 means Tk.
     """
 

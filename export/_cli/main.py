@@ -35,12 +35,12 @@ def main(argv: Sequence[str] | None = None, *, owns_process: bool = False) -> in
     """Run the command line.
 
     Args:
-        argv: Arguments; by default those of the process.
-        owns_process: Whether the process does nothing else. If True, onnx is imported before signals raise exceptions,
+        argv: Arguments of the command line; by default those of the process.
+        owns_process: True if the process does nothing else. Then onnx is imported before signals raise exceptions,
             and all temporary files are written to one folder, which is removed at the end.
 
     Returns:
-        Exit code: 0 for success, 1 for a mismatch or an error, 128 + number for a signal. Wrong usage exits with 2.
+        Exit code: 0 for success, 1 for a mismatch or an error, 128 + n after signal n. Wrong usage exits with code 2.
     """
     parser = _build_parser()
     if "_ARGCOMPLETE" in os.environ:  # the shell sets this to complete a command
@@ -55,14 +55,14 @@ def main(argv: Sequence[str] | None = None, *, owns_process: bool = False) -> in
             parser.error(f"`{name}` was removed: use {replacement}")
     arguments = parser.parse_args(argv)
     if owns_process:
-        # Until here a signal ends the process (`_entry_point.py`); below, it raises an exception. Import onnx now:
-        # Python crashes if an exception interrupts the initialization of its nanobind module.
+        # Until here a signal ends the process (`_entry_point.py`). Below, it raises an exception. Import onnx now,
+        # because Python crashes if an exception interrupts the initialization of onnx's nanobind module.
         with contextlib.suppress(ImportError):  # commands that need onnx report that it is missing
             import onnx  # noqa: F401
     code = 1
     with (
         _print_plain_warnings(),
-        # A signal may also raise before or after the try block of `_run_command`.
+        # The exception of a signal may also be raised before or after the try block of `_run_command`.
         contextlib.suppress(KeyboardInterrupt, SystemExit),
         stop_at_signals(owns_process=owns_process) as signals,
         _use_temporary_folder() if owns_process else contextlib.nullcontext(),
@@ -87,7 +87,7 @@ def _use_temporary_folder() -> Iterator[None]:
 
 
 def _run_command(arguments: argparse.Namespace, signals: Sequence[int]) -> int:
-    """Run a subcommand and return its exit code; after a signal, `main` replaces the exit code."""
+    """Run a subcommand and return its exit code. After a signal, `main` replaces this exit code."""
     try:
         arguments.command_main(arguments)
         sys.stdout.flush()
@@ -111,10 +111,10 @@ def _run_command(arguments: argparse.Namespace, signals: Sequence[int]) -> int:
 
 
 def _has_no_reader(stream: TextIO) -> bool:
-    """Return True if the reader of a pipe has closed it; False if unknown."""
-    with contextlib.suppress(AttributeError, OSError, ValueError):  # Windows has no `poll`, a StringIO no file
+    """Return True if the reader of a pipe has closed it, and False if it has not or if this is unknown."""
+    with contextlib.suppress(AttributeError, OSError, ValueError):  # Windows has no `poll`, a StringIO has no file
         poll = select.poll()
-        poll.register(stream, 0)  # no events: `poll` always reports errors
+        poll.register(stream, 0)  # 0 asks for no events: `poll` always reports errors, such as a closed pipe
         return bool(poll.poll(0))
     return False
 

@@ -12,10 +12,10 @@ exp(sum s_u q_u) exp(sum s_u k_u), a factor of the query times a factor of the k
 sum s_u w_u. So for all pairs of query and key, N and D are two matrix products over 2^n subsets, and one division for
 each group replaces n tanh.
 
-All terms of D are positive, and a term of N is at most sum |w_u| times the same term of D. So rounding changes a score
-by about 1e-7 of the sum of all |w_u|, or by up to 2e-6 if four q_u are near 10 and four k_u near -10: exp multiplies
-the rounding error of its argument, 40. These bounds hold only without overflow. A guard checks that nothing overflows
-and that the sum of all |w_u| is small; if the guard fails, scores are computed with tanh.
+All terms of D are positive. A term of N is at most sum |w_u| times the term of D for the same subset. So rounding
+changes a score by about 1e-7 of sum |w_u|. If four q_u are near 10 and four k_u near -10, it is up to 2e-6: float32
+rounds sum s_u q_u = 40 by 2e-6, and this is the relative error of its exp. These bounds hold only without overflow. If
+a guard finds that terms may overflow or that the sum of all |w_u| is large, scores are computed with tanh.
 """
 
 from itertools import product
@@ -31,9 +31,9 @@ from .heads import pack_heads, pad_last_axis, unpack_heads
 UNIT_GROUP_SIZE = 4
 # (units of a group, subsets), float32: 1 if the unit is in the subset, else -1
 SUBSET_SIGNS = np.array(list(product((-1, 1), repeat=UNIT_GROUP_SIZE)), np.float32).T
-# Largest |q| + |k|: a term is then from exp(-80) = 2e-35 to exp(80) = 5e34, in the range of float32
+# Largest |q| + |k|. A term then lies between exp(-80) = 2e-35 and exp(80) = 5e34, in the range of float32
 MAX_ABS_SUM = 80 / UNIT_GROUP_SIZE
-# Largest sum of all |w|: rounding then changes a score by about 1e-5, and by at most 2e-4
+# Largest sum of all |w|. Rounding then changes a score by about 1e-5, and by at most 2e-4
 MAX_ABS_WEIGHT_SUM = 100.0
 
 
@@ -45,7 +45,7 @@ def count_units(call: TracedCall) -> int:
 
 
 def count_unit_groups(call: TracedCall) -> int:
-    """Return the number of unit groups of a head, rounded up: zeros complete the last group."""
+    """Return the number of unit groups of a head, rounded up. Zeros complete the last group."""
     return -(-count_units(call) // UNIT_GROUP_SIZE)
 
 
@@ -80,7 +80,7 @@ def compute_factors(padded_weights: Value) -> Value:
 
 
 def sum_unit_groups(quotients: Value, groups: int, *leading: int) -> Value:
-    """Sum quotients (*leading, groups, rows, keys) over the groups: (*leading, 1, rows keys)."""
+    """Sum quotients (*leading, groups, rows, keys) over the groups. The result is (*leading, 1, rows * keys)."""
     # Not `ReduceSum`: for few groups, onnxruntime 1.32 is ten times slower with two cores than with one
     return op.MatMul(np.ones((1, groups), np.float32), reshape(quotients, *leading, groups, -1))
 
@@ -93,7 +93,7 @@ def is_accurate_without_tanh(inputs: BodyInputs, queries: Value, keys: Value) ->
 
 
 def _max_abs_ignoring_nan(tensor: Value) -> Value:
-    """Return the largest absolute element of a tensor of any shape as a scalar, without NaN; 0 for no elements."""
+    """Return the largest absolute element of a tensor as a scalar. Ignore NaN. Return 0 if there are no elements."""
     absolute = op.Abs(tensor)
     # `ReduceMax` of onnxruntime 1.32 forgets elements before a NaN
     without_nan = op.Where(absolute > 0.0, absolute, 0.0)

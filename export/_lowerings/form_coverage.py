@@ -1,7 +1,7 @@
-"""Find layers for which no golden case runs the large form.
+"""Find attention layers whose form for large sizes is run by no golden case.
 
-`adaptive` chooses the form of a call by its sizes (Tq, Tk), which may differ in each iteration of a loop. So a copy of
-the file returns one row (Tq, Tk) per execution of a call. A row that meets the threshold means that the large form ran.
+The lowering `adaptive` chooses the form of a call by its sizes (Tq, Tk), which may differ in each iteration of a loop.
+So a copy of the file returns the sizes of each execution of a call. If they meet the threshold, the large form ran.
 """
 
 import shutil
@@ -22,7 +22,7 @@ from .._onnx.traced_model import FUNCTION_DOMAIN, TracedModel
 from .._tracing.attention_calls import TracedCall
 from .forms import adaptive
 
-MAX_CASES = 3  # only the golden cases with the longest axes run
+MAX_CASES = 3  # number of golden cases that run: those with the longest axes
 
 
 def find_layers_without_large_case(
@@ -30,11 +30,11 @@ def find_layers_without_large_case(
 ) -> list[str]:
     """Return the names of the layers for which no golden case runs the large form.
 
-    All `calls` are in the lowering `adaptive`; the folder `scratch` is created and removed.
+    The lowering of all `calls` is `adaptive`. The folder `scratch` is created and removed.
     """
     thresholds = {call: threshold for call in calls if (threshold := adaptive.get_runtime_threshold(call)) is not None}
-    # If Keras fails on the case `LONG`, requests cannot be long either. A case that was not run is no such failure
-    reason = golden.refusals.get(LONG)
+    # If Keras fails on the case `LONG`, the model takes no long inputs, and no layer needs a case with large sizes.
+    reason = golden.refusals.get(LONG)  # why the case has no golden outputs: Keras failed on it, or it was not run
     if not thresholds or (reason is not None and not reason.startswith(NOT_RUN_PREFIX)):
         return []
     scratch.mkdir(exist_ok=True)
@@ -57,7 +57,7 @@ def _get_longest_axis(golden: GoldenCases, index: int) -> int:
 
 
 def _add_size_outputs(model: onnx.ModelProto, calls: Iterable[TracedCall]) -> onnx.ModelProto:
-    """Return a model with an output of rows (Tq, Tk) for each call: int64 (executions of the call, 2)."""
+    """Return a model that also returns the rows (Tq, Tk) of each call, as int64 (executions of the call, 2)."""
     positions = {call.op_type: [list(call.shapes).index(name) for name in ("queries", "values")] for call in calls}
 
     def add_rows(graph: onnx.GraphProto, new_name: Callable[[], str]) -> dict[str, str]:

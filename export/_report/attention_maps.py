@@ -12,18 +12,18 @@ from .._format.names import Case
 from .encoding import encode_gzip_base64
 from .examples import Example, LabelledAxis
 
-MAX_POSITIONS = 128  # of queries, and of keys; heatmaps.mjs has the same limits
+MAX_POSITIONS = 128  # limit of queries, and of keys; heatmaps.mjs has the same limits
 MAX_HEADS = 16
-# Weights of a page, about 2.5 bytes each. The number of positions is halved until one example fits.
+# Largest number of weights of a page, about 2.5 bytes each. `max_positions` is halved until one example fits.
 MAX_WEIGHTS = 300_000
-# Fixed decimals would round tiny weights to zero, which means a masked key.
+# With a fixed number of decimals, tiny weights would be rounded to zero, and their keys would look masked.
 SIGNIFICANT_DIGITS = 3
 
 AttentionMap = dict[str, Any]
 
 
 def build_attention_maps(case: Case, manifest: Manifest, examples: Sequence[Example]) -> list[list[AttentionMap]]:
-    """Return a list of maps, one per output, for each of the first examples that have room on the page."""
+    """Return a list for each of the first examples that fit on the page. It has one map for each output of weights."""
     specs = [spec for spec in manifest.outputs if spec.name in manifest.weights_of and len(spec.shape) > 1]
     weights = {spec.name: _add_missing_axes(case.outputs[spec.name]) for spec in specs if case.outputs[spec.name].size}
     if not weights:
@@ -56,7 +56,7 @@ def _add_missing_axes(weights: np.ndarray) -> np.ndarray:
 
 
 def _count_weights(weights: Any, max_positions: int) -> int:
-    """Return the number of weights of one example, summed over outputs, after truncation to `positions`."""
+    """Return the number of weights of one example in all outputs, truncated to `MAX_HEADS` and `max_positions`."""
     limits = MAX_HEADS, max_positions, max_positions
     return sum(math.prod(map(min, array.shape[1:], limits)) for array in weights)
 
@@ -71,7 +71,7 @@ def _encode_map(weights: np.ndarray, max_positions: int) -> AttentionMap:
 
 def _find_words(axis: int | str, labelled_axes: Sequence[LabelledAxis]) -> list[str] | None:
     """Return the words of the positions along an axis of the weights, or None if they are unknown."""
-    # A name identifies a dynamic axis; a static size does not. If two sequences have that size, neither is used.
+    # A dynamic axis is identified by its name. A static axis has only a size: if two sequences have it, use neither.
     matching_words = [labelled_axis.words for labelled_axis in labelled_axes if labelled_axis.dim == axis]
     if not matching_words or (isinstance(axis, int) and len(matching_words) > 1):
         return None

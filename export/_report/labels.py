@@ -13,7 +13,7 @@ _SPECIAL_TOKEN = re.compile(r"[<[].*[>\]]")  # such as <pad> or [MASK]
 
 
 def validate_labels(manifest: Manifest, labels: Mapping[str, Any] | None) -> dict[str, list[str]]:
-    """Return labels as lists, with a string split into characters; raise `InputError` if labels do not fit."""
+    """Return labels as lists. Split a string into its characters. Raise `InputError` if labels do not fit the model."""
     if labels is None:
         return {}
     specs = {spec.name: spec for spec in manifest.specs}
@@ -39,9 +39,9 @@ def validate_labels(manifest: Manifest, labels: Mapping[str, Any] | None) -> dic
 
 
 def join_words(words: Sequence[str], labels: Sequence[str] | None) -> str:
-    """Join words: strings (`labels` is None) by commas, labels by blanks or, if all labels are characters, directly."""
+    """Join words: by commas if `labels` is None, directly if all labels are characters, and otherwise by blanks."""
     if labels is None:
         return ", ".join(words)
-    # Special tokens such as <pad> are allowed beside characters. A blank is often padding: `rstrip` removes it.
+    # Special tokens such as <pad> are allowed among characters. `rstrip` removes blanks, which are often padding.
     has_characters = all(len(label) <= 1 or _SPECIAL_TOKEN.fullmatch(label) for label in labels)
     return ("" if has_characters else " ").join(words).rstrip()

@@ -34,7 +34,7 @@ def make_projection(layer: Any, name: str, units: int, **options: Any) -> Any:
 
 
 def is_plain_matmul(layer: Any) -> bool:
-    """Return True if a layer is a plain product with its kernel: no quantization, bias, activation or subclass."""
+    """Return True if a layer is a `Dense`, and no subclass of it, without quantization, bias or activation."""
     is_linear_dense = type(layer) is keras.layers.Dense and layer.activation is keras.activations.linear
     return is_linear_dense and not layer.use_bias and layer.quantization_mode is None
 
@@ -59,8 +59,8 @@ def make_policy_map(layer: Any) -> Any | None:
 
 
 def sublayer_policy(layer: Any, name: str) -> Any:
-    """Return the dtype policy of a sublayer: its own entry if the policy of `layer` is a map, else the same policy."""
-    # A `Dense` must not get the whole map: a quantized `Dense` with a map cannot be saved, since
-    # `Dense._get_kernel_with_merged_lora` reads the quantization mode of the map instead of the entry (Keras 3.15).
+    """Return the dtype policy of a sublayer: its entry if the policy of `layer` is a map, else that policy itself."""
+    # A `Dense` must not get the whole map. Keras 3.15 cannot save a quantized `Dense` whose policy is a map, because
+    # `Dense._get_kernel_with_merged_lora` reads the quantization mode of the map instead of that of the entry.
     policy = layer.dtype_policy
     return policy[f"{layer.name}/{name}"] if isinstance(policy, keras.dtype_policies.DTypePolicyMap) else policy

@@ -45,8 +45,8 @@ def make_initial_states(cell: Any, batch_size: Any) -> list[Tensor]:
 @contextlib.contextmanager
 def fixed_dropout_masks(cell: Any, inputs: Tensor, training: bool | None) -> Iterator[None]:
     """Use the same dropout masks at all steps within the context, for inputs (B, size) of one step."""
-    # As in `keras.layers.RNN`. The masks depend only on shape and dtype of `inputs`. Cells cache them until a reset.
-    # They are drawn before the loop, since a tensor created in the body of a compiled loop cannot be used outside.
+    # `keras.layers.RNN` does so too. The masks depend only on the shape and dtype of `inputs`, and cells cache them
+    # until a reset. They are drawn before the loop, since a tensor created in a compiled loop cannot be used outside.
     _reset_dropout_masks(cell)
     try:
         if training:
@@ -61,16 +61,16 @@ def seed_each_step(
     cell: Any, step: Callable[..., Any], inputs: Tensor, training: bool | None
 ) -> Iterator[tuple[Callable[..., Any], Any]]:
     """Wrap a step and its inputs (B, T, Dx) so that each iteration of a loop uses its own random seeds."""
-    # JAX traces the step only once: a seed that it reads is the same constant at all steps. A seed that it assigns is a
-    # tracer after the loop. So the loop gets the seeds of all steps as further inputs (1, T, 2). As in eager steps, the
-    # second number of a seed increases by 1 at each step.
+    # JAX traces the step only once. A seed that the step reads would be the same constant at all steps, and a seed that
+    # it assigns would hold an invalid tracer after the loop. So the loop gets the seeds of all steps as further inputs
+    # (1, T, 2). A seed is two numbers. The second one increases by 1 at each step, as in eager execution.
     seeds = [variable for variable in cell.non_trainable_variables if variable.name == "seed_generator_state"]
     if keras.backend.backend() != "jax" or not training or not seeds:
         yield step, inputs
         return
     step_numbers = np.arange(inputs.shape[1] + 1, dtype="uint32")
     offsets = np.stack([np.zeros_like(step_numbers), step_numbers], axis=-1)
-    seeds_by_step = [seed.value + offsets for seed in seeds]  # (T + 1, 2) each; the last row is used after the loop
+    seeds_by_step = [seed.value + offsets for seed in seeds]  # (T + 1, 2) each; the last row is the seed after the loop
 
     def seeded_step(inputs: Any, states: Any) -> Any:
         inputs, *step_seeds = inputs

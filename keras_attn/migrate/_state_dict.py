@@ -8,17 +8,17 @@ import numpy as np
 
 from ._layouts import Array
 
-# Names in an error message: a large model has hundreds of weights.
+# Largest number of names in an error message. A large model has hundreds of weights.
 MAX_NAMES = 10
 
-# A TensorFlow checkpoint also has the slots of optimizers, and a Keras state the seeds of random numbers.
+# These are not weights: a TensorFlow checkpoint also has optimizer slots, and a Keras state also has random seeds.
 _IGNORED_NAMES = re.compile(r"/\.OPTIMIZER_SLOT/|seed_generator_state")
-# Appended by TensorFlow to names of variables, in checkpoints and in graphs (":0").
+# TensorFlow appends the first suffix to names of variables in checkpoints, and the second, as ":0", in graphs.
 _VARIABLE_SUFFIX = re.compile(r"(/\.ATTRIBUTES/VARIABLE_VALUE)?(:\d+)?$")
 
 
 def select_entries_under_prefix(prefix: str, state: Any, source: str) -> dict[str, tuple[str, Any]]:
-    """Return a dict from dotted names without the prefix to pairs (name in `state`, array); `source` as `"flax"`."""
+    """Map dotted names without the prefix to pairs (name in `state`, array). `source` is a framework, as `"flax"`."""
     dotted_prefix = _to_dotted_name(prefix, source)
     dotted_prefix = f"{dotted_prefix}." if dotted_prefix else ""
     entries = [(name, value) for name, value in _flatten(state) if not _IGNORED_NAMES.search(name)]

@@ -30,7 +30,7 @@ def read_files(folder):
 
 
 def assert_sole_folder(target, files):
-    """Assert that a folder holds only these files, and its parent only this folder."""
+    """Assert that a folder holds only these files, and that its parent holds only this folder."""
     assert list_names(target.parent) == [target.name]
     assert read_files(target) == files
 
@@ -181,7 +181,8 @@ def test_user_folder_named_bundle_old_is_kept(old_bundle):
 def test_user_folder_is_kept_although_an_export_of_another_bundle_was_killed(old_bundle):
     (user_folder := old_bundle.with_name("bundle.old")).mkdir()
     (partial_folder := old_bundle.with_name(".bundle.v2.abcdefgh.partial")).mkdir()
-    # A killed export leaves this marker: device and inode of the folder that it renamed. Here no folder has this inode
+    # A killed export leaves a file with the device and inode numbers of the folder that it renamed. Here no folder has
+    # these numbers.
     (partial_folder / "replacing").write_text("1 2")
     assert_refused(old_bundle, "is in the way", overwrite=True)
     assert user_folder.exists()

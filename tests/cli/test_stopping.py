@@ -30,7 +30,7 @@ MAX_STOP_SECONDS = 4  # twice the promised time: the machine may be busy
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A folder with a bundle whose golden case never ends, and tables with rows that never end."""
+    """Create a bundle and tables. The model never finishes on the golden case, nor on some rows of the tables."""
     folder = tmp_path_factory.mktemp("endless")
     inputs = {"x": ("float32", ["batch"])}
     bundle = write_onnx_bundle(folder / "bundle", COUNTING_NODES, inputs, {"y": ("float32", ["batch"])})
@@ -42,7 +42,7 @@ def folder(tmp_path_factory):
     np.savez(folder / "forever.npz", x=endless)
     pq.write_table(pa.table({"x": endless}), folder / "all.parquet")
     rows = np.arange(2000, dtype=np.float32) % 5
-    rows[1503] = ENDLESS_STEPS  # in none of the probe runs, so that `predict` reaches its main run
+    rows[1503] = ENDLESS_STEPS  # no probe run of `predict` has this row, so its main run starts
     pq.write_table(pa.table({"x": rows}), folder / "some.parquet")
     return folder
 
@@ -56,7 +56,7 @@ def wait_until(condition, process):
 
 
 def start_python(*command, cwd):
-    """Start Python in the empty folder `cwd`, with SIGINT enabled, a process group and a folder for temporary files."""
+    """Start Python in the empty folder `cwd`, with SIGINT enabled, its own process group and temporary folder."""
     (cwd / "temporary").mkdir()
     with enable_interrupts():
         return subprocess.Popen(
@@ -81,7 +81,7 @@ def start_computing(*command, cwd, awaited_file=None):
 
 
 def stop_process(process, *signal_numbers, send=os.kill, timeout=MAX_STOP_SECONDS):
-    """Send signals at intervals of 0.5 s; return the exit code, both streams, and the seconds until the end."""
+    """Send signals at intervals of 0.5 s. Return the exit code, both streams, and the seconds until the end."""
     assert process.poll() is None, process.communicate()
     try:
         for signal_number in signal_numbers[:-1]:

@@ -43,7 +43,7 @@ def start_worker(backend, task, folder, stderr=subprocess.PIPE):
 
 @pytest.fixture(scope="module")
 def processes(tmp_path_factory):
-    """Folder and export process of each backend; the processes run at the same time, since each takes minutes."""
+    """Start an export process for each backend, in a folder. They run at the same time, since each takes minutes."""
     workers = {}
     for name in filter(importlib.util.find_spec, BACKENDS):
         folder = tmp_path_factory.mktemp(name)
@@ -107,8 +107,8 @@ def test_subclass_exports_with_all_options(folder):
     assert shapes["memory_keys"] == ["batch", "memory_keys_length", 8]
     assert [layer["lowering"] for layer in bundle.manifest["layers"]] == ["portable"]
     assert bundle.manifest["precision"] == bundle.report.precision["name"] == "float16"
-    # With eight seeds, outputs of the file differed from those of Keras on torch by at most 5e-5 in float32, and by
-    # 1e-3 to 2e-2 in float16.
+    # In runs with eight seeds, outputs of the file differed from those of Keras on torch by at most 5e-5 in float32,
+    # and by 1e-3 to 2e-2 in float16. The limit of 1e-4 lies between.
     assert bundle.report.precision["float32_max_rel"] < 1e-4 < max(row.max_rel for row in bundle.report.rows)
     assert_outputs_close(bundle, folder, 1e-2)  # float16
 
@@ -136,9 +136,10 @@ def test_axis_that_tensorflow_cannot_trace_is_static(folder, results):
     ],
 )
 def test_failed_export_leaves_nothing(results, case, class_name, message):
-    """In case "shifted", outputs of the backend differ from those of TensorFlow by three times the rounding limit.
+    """In case "shifted", outputs on JAX or torch differ from those on TensorFlow by three times the rounding limit.
 
-    TensorFlow traces both the ONNX file and the SavedModel, so both must fail in the same number of rows.
+    The ONNX file and the SavedModel are both traced on TensorFlow. So the parity check must find the same number of
+    failed rows for both.
     """
     error = results[case]
     assert error["class"] == class_name
@@ -153,7 +154,7 @@ def test_export_changes_no_variable(results):
 
 @pytest.mark.slow
 def test_saved_subclass_exports_with_its_weights(tmp_path):
-    """A saved subclass is loaded unbuilt: the export must build it from the samples before it loads the weights."""
+    """Keras loads a saved subclass unbuilt. The export must build it from the samples before it loads the weights."""
     model, samples = build_halving_model()
     expected = model(samples["queries"], memory=samples["memory"])
     model.save(tmp_path / "model.keras")

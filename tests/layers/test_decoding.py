@@ -41,7 +41,7 @@ from keras_attn.decoding._greedy import GreedyDecoding
 
 
 def assert_equals_search(results, models, inputs, search, end, *, limit=LENGTH, outputs=(), start=START, rtol=1e-4):
-    """Assert that each row has the (score, tokens) pairs of `search`, best first; return the lengths of the best."""
+    """Assert that each row has the sequences of `search`, best first. Return the length of each best sequence."""
     assert [str(results[name].dtype) for name in ("tokens", "lengths", "scores")] == ["int32", "int32", "float32"]
     if results["tokens"].ndim == 2:  # greedy decoding has no axis of ranks
         results = {name: array[:, None] for name, array in results.items()}
@@ -64,7 +64,7 @@ def assert_equals_search(results, models, inputs, search, end, *, limit=LENGTH, 
 
 
 def assert_greedy(results, models, inputs, end, limit=LENGTH, **options):
-    """Assert that each row equals greedy decoding of that row in a loop; return the lengths."""
+    """Assert that each row equals greedy decoding of that row in a loop. Return the lengths."""
     search = partial(decode_greedily, end=end, limit=limit)
     return assert_equals_search(results, models, inputs, search, end, limit=limit, **options)
 
@@ -142,7 +142,7 @@ def test_dropout_is_inactive_during_training():
 
 @pytest.mark.slow
 def test_step_receives_no_mask_of_the_encoder():
-    """A loop in Python passes arrays to the step, and arrays carry no mask. The model must return the same."""
+    """A loop in Python gives the step arrays, which carry no mask. The model must return the same as the loop."""
     ids, token = keras.Input((None,), dtype="int32", name="ids"), keras.Input((), dtype="int32", name="token")
     embed_ids, embed_token = layers.Embedding(9, WIDTH, mask_zero=True), layers.Embedding(TOKENS, WIDTH)
     encoder = keras.Model(ids, {"values": embed_ids(ids)})
@@ -219,15 +219,15 @@ class RowCounter(layers.Layer):
 @pytest.mark.parametrize(
     ("rows", "batch_size", "mode", "lengths", "row_counts"),
     [
-        # Ended rows are removed once more than half of the rows have ended. Of nine rows, five end within two steps.
-        # Two of the remaining four never end, so no further row is removed.
+        # Ended rows are removed as soon as more than half of the rows have ended. Five of the nine rows end within two
+        # steps and are removed. Two of the other four rows never end, so more than half never end again.
         ([*range(9)], None, backends.MODES[0], [3, 1, 7, 3, 2, 7, 2, 2, 1], [9, 9, 4, 4, 4, 4, 4]),
         ([*range(9)], None, "graph", [3, 1, 7, 3, 2, 7, 2, 2, 1], [9, 9, 4, 4, 4, 4, 4]),
         ([0, 1, 3, 6], 4, backends.MODES[0], [3, 1, 3, 2], [4, 4, 4]),
     ],
 )
 def test_step_is_not_called_for_rows_that_have_ended(rows, batch_size, mode, lengths, row_counts):
-    """A step of fixed batch size keeps all rows until the last row has ended."""
+    """If the step has a fixed batch size, all rows are kept until the last row has ended."""
     if mode not in backends.MODES:
         pytest.skip("torch is eager")
     encoder, step, next_inputs = build_recurrent_models(15)
@@ -269,7 +269,7 @@ def test_loaded_encoder_and_step_share_their_layer(tmp_path):
 @pytest.mark.slow
 @backends.run_only_on("tensorflow", reason="other backends run an eager call operation by operation")
 def test_eager_call_reads_variables_of_a_stateless_scope():
-    """Values of a scope replace the weights inside the scope and have no effect after it."""
+    """Inside a scope, its values replace the weights of the model. After the scope they have no effect."""
     model, inputs = greedy(*build_recurrent_models(), **OPTIONS, outputs=["weights"]), draw_ids(4)
     outputs = to_arrays(model(inputs))
     for seed in (5, 6):
@@ -341,8 +341,8 @@ def test_empty_batch_returns_empty_outputs(mode):
 
 
 NEVER = -np.inf
-# Logits of the next token: one row for each previous token, or a single row for all tokens; options of `beam`; expected
-# outputs, equal for both rows of the batch
+# Each case has logits of the next token, options of `beam`, and expected outputs. The logits have one row for each
+# previous token, or a single row for all tokens. The outputs are the same for both rows of the batch.
 RANKING_CASES = {
     "first of equal sequences": ([0.0] * 3, {"max_length": 2, "width": 3}, {"tokens": [[0, 0], [0, 1], [0, 2]]}),
     "first of equal ended sequences": (  # [1] and [2, 1] are equally likely

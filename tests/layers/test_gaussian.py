@@ -12,7 +12,7 @@ from keras_attn import DotProductAttention, GaussianAttention
 
 @pytest.mark.parametrize("offset", [2000.0, 1e5])
 def test_offset_of_coordinates_does_not_change_outputs(offset):
-    """The layer must not compute |q|^2 - 2 q k + |k|^2: the squares reach 1e10, which float32 rounds by up to 512."""
+    """The layer must not compute |q|^2 - 2 q k + |k|^2: squares reach 1e10, which float32 rounds by up to 512."""
     queries, keys = np.float32(np.arange(3)[None, :, None] + 0.5), np.float32(np.arange(6)[None, :, None])
     layer = GaussianAttention(0.7)
     expected, output = (layer(queries + shift, keys + shift, keys) for shift in np.float32([0, offset]))

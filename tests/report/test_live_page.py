@@ -1,4 +1,4 @@
-"""Live page in a browser: the replay of the golden cases, the form, and the answers of the model."""
+"""Reports written with `live=True`, in a browser: replay of the golden cases, input form, answers of the model."""
 
 import re
 
@@ -75,7 +75,8 @@ def test_lower_precisions_match_in_a_browser(browser, options, tmp_path):
 DTYPES = {"f": "float32", "d": "float64", "h": "float16", "i": "int64", "b": "bool", "s": "string"}
 GOLDEN = {"f": [1, NAN, INF], "d": [1e300, 0, -INF], "h": [60000, 1e-7, 1], "i": [2**62, 0, -1], "b": [1, 0, 1]}
 GOLDEN["s"] = ["a", "長さ", ""]
-# Elements of the golden outputs that each case changes. The graph returns its inputs, so the changed arrays are inputs.
+# For each case, the arrays in which the outputs of the model differ from `GOLDEN`. The graph returns its inputs, so
+# these arrays are also the inputs of the case.
 CHANGES = {
     "equal": {},
     "within the limit": {"f": [1.000009, NAN, INF]},
@@ -96,7 +97,7 @@ def build_arrays(values):
 
 
 def test_verdicts_equal_those_of_verify(browser, tmp_path):
-    """The graph returns its inputs, so each case chooses the outputs of the model."""
+    """The graph returns its inputs, so the inputs of a case determine the outputs of the model."""
     nodes = " ".join(f"{name}_out = Identity({name})" for name in DTYPES)
     specs = [{name + suffix: (dtype, [3]) for name, dtype in DTYPES.items()} for suffix in ("", "_out")]
     golden = {f"{name}_out": array for name, array in build_arrays(GOLDEN).items()}
@@ -150,7 +151,7 @@ def test_form_runs_the_model_on_typed_text(browser, speller_bundle):
 
 
 def test_form_has_a_field_for_each_kind_of_input(browser, tmp_path):
-    """Input names such as "append" are also names of JavaScript methods, which fields of the form must not replace."""
+    """Inputs have names of JavaScript methods, such as "append". Fields of the form must not replace these methods."""
     inputs = {
         "constructor": ("uint8", ["batch"]),
         "append": ("bool", ["batch"]),
@@ -231,7 +232,7 @@ def test_predictions_have_probabilities_and_nan_has_no_label(browser, tmp_path):
 
 
 def test_answer_equals_the_example_of_the_static_page(browser, tmp_path):
-    """Labelled ids and scores without a batch axis, strings in a grid, and weights with labelled axes."""
+    """The model has labelled ids and scores without a batch axis, a grid of strings, and weights with labelled axes."""
     inputs = {"ids": ("int32", [5]), "grid": ("string", ["batch", 2, 2]), "s": ("float32", [2, 3])}
     inputs["w"] = ("float32", ["batch", 2, 5])
     outputs = {"grid_out": inputs["grid"], "scores": inputs["s"], "weights": inputs["w"]}

@@ -48,7 +48,7 @@ def test_release_check_refuses_files_that_disagree_with_the_tag(release_checkout
 
 def test_nightly_workflow_has_a_job_for_every_step():
     script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
-    # A push runs every `step`, and some of the `in_turn` steps in rotation. Only the nightly job runs `at_night` steps.
+    # A push runs every `step`, and two of the `in_turn` steps. Only the nightly job also runs the `at_night` steps.
     steps = re.findall(r'^(?:step|in_turn|at_night) "(.+?)" ', script, flags=re.MULTILINE)
     workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8"))
     assert {"set-up", *workflow["jobs"]["night"]["strategy"]["matrix"]["step"]} == {*steps}

@@ -14,7 +14,7 @@ INT32 = ("int32",)
 FLOATS = ("float32", "float16")
 SIGNED_INTEGERS = ("int32", "int64")
 INTEGERS = (*SIGNED_INTEGERS, "uint8")
-REALS = (*FLOATS, *SIGNED_INTEGERS)  # dtypes with a sign
+REALS = (*FLOATS, *SIGNED_INTEGERS)  # dtypes of signed numbers, including integers
 NUMBERS = (*FLOATS, *INTEGERS)
 DTYPES = (*NUMBERS, "bool")
 
@@ -36,17 +36,17 @@ def make_values(kind: str, dtype: str) -> np.ndarray:
 
 
 def _has_kind(dtype: str, kind: str) -> bool:
-    """Return True if a dtype has values of a kind: integers have neither infinities nor NaN."""
+    """Return True if a dtype has values of a kind. Only floats have infinities and NaN."""
     return kind not in (INFINITIES, NAN) or np.issubdtype(dtype, np.floating)
 
 
 def make_array(kind: str, dtype: str):
-    """Return the inputs of an operator with one input: all values of a kind, (n,); None if the dtype has none."""
+    """Return a tuple of one array (n,) with all values of a kind, or None if the dtype has no such values."""
     return (make_values(kind, dtype),) if _has_kind(dtype, kind) else None
 
 
 def make_pairs(kind: str, dtype: str):
-    """Return two arrays of shape (n,): pairs of values of a kind with each other and with some finite values."""
+    """Return two arrays of shape (n,). They pair each value of a kind with all of these and some finite values."""
     if not _has_kind(dtype, kind):
         return None
     values = make_values(kind, dtype)
@@ -58,7 +58,7 @@ def make_pairs(kind: str, dtype: str):
 
 
 def make_quotients(kind: str, dtype: str):
-    """Return dividends and divisors, both of shape (n,), as `make_pairs`; integers have no divisor of zero."""
+    """Return dividends and divisors, both of shape (n,), from `make_pairs`. Omit integer divisors of zero."""
     pairs = make_pairs(kind, dtype)
     if pairs is None or not np.issubdtype(dtype, np.integer):
         return pairs
@@ -67,7 +67,7 @@ def make_quotients(kind: str, dtype: str):
 
 
 def make_rows(kind: str, dtype: str):
-    """Return one array of shape (n, 4) for operators along an axis: mixed signs, zeros, ties, large and non-finite."""
+    """Return an array (n, 4) for operators along an axis. Rows have mixed signs, zeros, ties or extreme values."""
     if not _has_kind(dtype, kind):
         return None
     if dtype == "bool":
@@ -91,7 +91,7 @@ def make_rows(kind: str, dtype: str):
 
 
 def fill(*shapes: tuple[int, ...]):
-    """Return an input maker that, for finite values, returns arrays of these shapes with small numbers."""
+    """Return an input maker of arrays of these shapes with small numbers. It supports finite values only."""
 
     def make_inputs(kind: str, dtype: str):
         if kind != FINITE_VALUES:
@@ -107,7 +107,7 @@ def fill(*shapes: tuple[int, ...]):
 def feed(*arrays, **special_inputs):
     """Return an input maker that returns these arrays for finite values.
 
-    A keyword `nan`, `infinite` or `empty` has the arrays for that kind. Arrays of float64 are cast to the dtype
+    The keywords `nan`, `infinite` and `empty` give the arrays for these kinds. Arrays of float64 are cast to the dtype
     that the input maker receives.
     """
     keywords = {"nan": NAN, "infinite": INFINITIES, "empty": EMPTY_AXIS}
@@ -124,8 +124,8 @@ def feed(*arrays, **special_inputs):
 
 
 def mix(*shape: int, skip_kinds: tuple[str, ...] = ()):
-    """Return an input maker that returns one array of this shape: small numbers and one NaN or two infinities."""
-    # Pairs (offset from the middle of the array, value)
+    """Return an input maker of one array of this shape. It has small numbers, and by kind a NaN or two infinities."""
+    # The values to insert for each kind, as pairs (offset from the middle of the array, value)
     insertions = {FINITE_VALUES: (), INFINITIES: ((-1, np.inf), (0, -np.inf)), NAN: ((-1, np.nan),)}
 
     def make_inputs(kind: str, dtype: str):

@@ -1,6 +1,6 @@
-"""Large-size form of `adaptive`: one example at a time, over its unmasked keys only.
+"""Compute attention one example at a time, over its unmasked keys only: the large form of the lowering `adaptive`.
 
-The time is proportional to Tq times the unmasked keys, summed over examples, instead of to B Tq Tk. The memory is that
+The time is proportional to Tq times the number of unmasked keys in all examples, not to B Tq Tk. The memory is that
 of one example. Additive scores and distances run in query blocks (`additive_per_example.py`, `distances.py`). Dot
 products in a window with two limits have their own form (`sliding_window.py`). Other dot products run in query blocks
 (`dot_product_blocks.py`) if the mask depends on the query, or if the call has a bias, returns weights, or has another
@@ -19,7 +19,7 @@ from ..forms import additive_per_example, distances, dot_product_blocks, multi_h
 
 
 def find_unsupported_reason(call: TracedCall) -> str:
-    """Return the reason if the form does not support a call, or an empty text."""
+    """Return the reason why the form does not support a call, or an empty text if it does."""
     # onnxruntime's operator replaces a scale of 0 by its default, 1 / sqrt(D)
     return "its scale is 0" if call.score == DOT_PRODUCT and np.float32(call.options["scale"]) == 0 else ""
 

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-# (relative, absolute) by dtype: a few times the rounding error of a weighted mean of values of magnitude 1, whose
-# weights are a softmax.
+# Pairs (relative, absolute) for each dtype. They are a few times the rounding error of a weighted mean of values of
+# magnitude 1 with softmax weights.
 TOLERANCES = {
     "float64": (1e-12, 1e-12),
     "float32": (1e-5, 2e-6),
@@ -18,8 +18,8 @@ def assert_close(actual, expected, dtype=None, *, tolerance=None):
     Args:
         actual: The array under test.
         expected: The reference.
-        dtype: Dtype that `actual` must have instead of the dtype of `expected`.
-        tolerance: Relative and absolute tolerance, instead of the entry of `TOLERANCES` for the dtype of `actual`.
+        dtype: Dtype that `actual` must have; by default the dtype of `expected`.
+        tolerance: One number, used as relative and as absolute tolerance. By default both come from `TOLERANCES`.
     """
     actual, expected = np.asarray(actual), np.asarray(expected)
     _assert_same_shape_and_dtype(actual, expected, dtype)
