@@ -1,8 +1,8 @@
 """Attention of one batch entry, called an example, by an ONNX `Scan` over blocks of its queries.
 
-A block reads a range of keys. `key_ranges.py` computes and masks the scores of this range. If all queries of a block
-mask a key, its value is set to zero, because a weight of zero times NaN or infinity would be NaN. In shapes, n is the
-block size, K the number of keys in a range, and Hkv the number of heads of keys and values.
+A block reads a range of keys. `key_ranges.py` computes and masks the scores of this range. If a key is masked for
+all queries of a block, its value is set to zero, since a weight of zero times NaN or infinity would be NaN. In shapes,
+n is the block size, K the number of keys in a range, and Hkv the number of heads of keys and values.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,7 @@ BuildScoreFunction = Callable[[Value], ScoreFunction]
 def scan_blocks(
     example: SplitExample, build_score_function: BuildScoreFunction, queries: Value, *, zero_masked_values: bool = True
 ) -> Outputs:
-    """Return for queries (blocks, n, ...) outputs (blocks, n, H Dv), weights (blocks, H, n, Tk) or (blocks, n, Tk)."""
+    """Return outputs (blocks, n, H Dv) and weights (blocks, [H,] n, Tk) for queries of shape (blocks, n, ...)."""
     inputs, call = example.inputs, example.inputs.call
     block_input_names = [*(["query_lengths"] if call.has_query_lengths else []), *list_pairwise_inputs(call)]
     values, key_axis = inputs.values, 0

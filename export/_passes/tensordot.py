@@ -7,7 +7,7 @@ from onnx import helper
 from .._onnx.graph_index import GraphIndex, StaticShape
 from .patterns import ANY, Match, Op, Rule
 
-# TensorFlow computes reshape(reshape(x, (-1, depth)) @ kernel, output_shape). The inner one, `INPUT_MATRIX`,
+# TensorFlow computes reshape(reshape(x, (-1, depth)) @ kernel, output_shape). The inner reshape, `INPUT_MATRIX`,
 # merges the leading axes of x. The output shape is constant, or concat(shape(x)[axes], units) if x has dynamic sizes.
 INPUT_MATRIX = Op("Reshape", "x", "matrix_shape")
 SHAPE_NODE = Op("Shape", ANY, skip="Cast")

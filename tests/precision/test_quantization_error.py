@@ -93,7 +93,7 @@ def test_outputs_that_are_no_class_probabilities_have_no_top1(outputs):
 
 
 def select_float32_layers(noise_by_layer, limit):
-    """Return the layers that stay float32 in a model to which each int8 layer adds its `noise_by_layer`."""
+    """Return the layers that stay float32 in a model to which each int8 layer adds its noise."""
 
     def measure(layers):
         total = sum(noise_by_layer[layer] ** 2 for layer in layers) ** 0.5

@@ -72,7 +72,7 @@ def render_page(results_by_model: Mapping[str, ModelResults], current_page: str 
     for architecture in ZOO.values():
         if line := line_by_name_cell.get(f"| {format_name(architecture.name)}"):
             lines_by_kind.setdefault(architecture.kind, []).append(line)
-    # Of each line the last two cells: the difference of our file or why `export_model` refused, and Keras's exporter
+    # The last two cells of a line describe our file (its difference, or a refusal) and the file of Keras's exporter.
     last_cells = [line.removesuffix(" |").split(" | ")[-2:] for lines in lines_by_kind.values() for line in lines]
     num_models, num_refused = len(last_cells), sum(cell.startswith("refused") for cell, _ in last_cells)
     keras_cells = [cell for _, cell in last_cells if cell != "not tried"]

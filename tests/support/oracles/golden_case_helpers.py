@@ -29,5 +29,5 @@ def measure_output_limits(model, inputs, precision="float32", name="out"):
 
 
 def select_finite_cases(golden_cases):
-    """Return the golden cases without special values, such as NaN, that were injected into the inputs."""
+    """Return the golden cases into whose inputs no special values, such as NaN, were injected."""
     return [case for case in golden_cases.cases if case.name not in golden_cases.injections_by_case]
