@@ -10,7 +10,7 @@ Tensors are connected by name. `token` and `state` are arguments of the function
                         encoder's output or input of this name. If the encoder has neither, it is zeros: dynamic axes
                         then have size 0, as in an empty cache
     any other name      the encoder's output or input of this name, which is the same at every step
-    `position`          integers (B,): the index of the step, from 0, unless the encoder has a tensor `position`
+    `position`          integers (B,): the step's index, from 0, unless the encoder has an output or input `position`
 
 Dropout is always off. The step gets no implicit Keras masks, but the encoder can return valid lengths as an output.
 """
@@ -55,7 +55,7 @@ def greedy(
         max_length: L, the largest number of steps.
         token: The name of the step's input that gets the token of the previous step.
         logits: The name of the step's output that has the logits, floats (B, V).
-        outputs: Names of outputs of the step, such as weights. The model returns them for every step.
+        outputs: Names of outputs of the step, (B, ...) each, such as weights. The model returns them for every step.
         name: Name of the model.
 
     Returns:
