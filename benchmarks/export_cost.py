@@ -1,7 +1,7 @@
 """Time and memory of an export, for models with few and many weights.
 
-The contestants, the implementations to compare, are Keras's exporter and `export_model`. A race measures both in worker
-processes of their own, and without rounds only the seconds and the memory of the export.
+The contestants, which are the implementations to compare, are Keras's exporter and `export_model`. A race runs each
+contestant in its own worker process. With `rounds=0` it measures only the seconds and the memory of the export.
 """
 
 from typing import Any
@@ -11,7 +11,7 @@ from _harness import Options
 from _race import Case
 
 MB = 10**6
-MODELS = (  # name, bytes of weights
+MODELS = (  # pairs of a name and the bytes of all weights
     ("one layer", MB // 10),
     ("encoder", 10 * MB),
     ("encoder", 50 * MB),
@@ -19,11 +19,11 @@ MODELS = (  # name, bytes of weights
     ("convolutions", 50 * MB),
 )
 KERAS, OURS = "Keras's exporter", "`export_model`, with its check"
-REPEATS = 3  # the export with the median time counts
+REPEATS = 3  # exports of each model, of which the one with the median time counts
 
 
 def run_cases(options: Options) -> list[dict[str, Any]]:
-    """Export each model in worker processes."""
+    """Export each model with both contestants in worker processes, and return the measurements."""
     results = []
     for model, weight_bytes in MODELS[: 1 if options.quick else None]:
         export_options = {"model": model, "weights": weight_bytes, "runs": 1}
@@ -42,11 +42,11 @@ def run_cases(options: Options) -> list[dict[str, Any]]:
 
 
 def _select_median_export(rows: tuple[dict[str, Any], ...]) -> dict[str, Any]:
-    """Return the export with the median time and its memory in GB; a failed export counts as the slowest."""
+    """Return the seconds and the memory in GB of the export with the median time; failed exports count as slowest."""
     row = sorted(rows, key=lambda row: row.get("seconds", float("inf")))[len(rows) // 2]
     if "seconds" not in row:
         return row
-    # `memory` is the increase during the export, `child_memory` the peak of the largest child process of the export.
+    # `memory` is the increase during the export. `child_memory` is the peak of the export's largest child process.
     peak_gb, child_gb = (row["initial_memory"] + row["memory"]) / 1e9, row["child_memory"] / 1e9
     measured = {"seconds": row["seconds"], "peak_gb": peak_gb, "child_gb": child_gb}
     return {"contestant": row["contestant"], "facts": measured}

@@ -1,8 +1,8 @@
 """Attention of one batch entry, called an example, by an ONNX `Scan` over blocks of its queries.
 
-A block reads a range of keys; `key_ranges.py` computes and masks the scores of this range. The values of keys that are
-masked for all queries of a block are set to zero: a weight of zero times NaN or infinity would be NaN. In shapes, n is
-the block size, K the number of keys in a range, and Hkv the number of heads of keys and values.
+A block reads a range of keys. `key_ranges.py` computes and masks the scores of this range. If a key is masked for
+all queries of a block, its value is set to zero, since a weight of zero times NaN or infinity would be NaN. In shapes,
+n is the block size, K the number of keys in a range, and Hkv the number of heads of keys and values.
 """
 
 from collections.abc import Callable
@@ -16,14 +16,14 @@ from .masks import may_have_fully_masked_rows
 from .normalizers import normalize_scores
 from .per_example import SplitExample, list_pairwise_inputs
 
-# Returns the function that computes the scores of a block, for its queries (n, ...) or for terms computed from these
+# Takes the queries (n, ...) of a block, or terms computed from these. Returns the function that computes its scores.
 BuildScoreFunction = Callable[[Value], ScoreFunction]
 
 
 def scan_blocks(
     example: SplitExample, build_score_function: BuildScoreFunction, queries: Value, *, zero_masked_values: bool = True
 ) -> Outputs:
-    """Return outputs (blocks, n, H Dv), weights (blocks, H, n, Tk) or (blocks, n, Tk) of queries (blocks, n, ...)."""
+    """Return outputs (blocks, n, H Dv) and weights (blocks, [H,] n, Tk) for queries of shape (blocks, n, ...)."""
     inputs, call = example.inputs, example.inputs.call
     block_input_names = [*(["query_lengths"] if call.has_query_lengths else []), *list_pairwise_inputs(call)]
     values, key_axis = inputs.values, 0
@@ -42,12 +42,12 @@ def scan_blocks(
 
 
 def unfold_scores(example: SplitExample, scores: Value) -> Value:
-    """Reshape scores (Hkv, H n / Hkv, K), with the rows of all heads of a query group, to (H, n, K)."""
+    """Reshape scores (Hkv, H n / Hkv, K) to (H, n, K). Their second axis has the rows of all heads of a query group."""
     return unfold_query_groups(example.inputs.call, scores, example.block_split.block_size, op.Shape(scores, start=-1))
 
 
 def _attend_block(block: QueryBlock, masked_block: MaskedBlock) -> Outputs:
-    """Return the output (n, H Dv) of a block, and its weights (H, n, Tk) or (n, Tk), zero outside of the key range."""
+    """Return a block's output (n, H Dv) and weights (H, n, Tk) or (n, Tk). Weights outside of the key range are 0."""
     inputs, call = block.inputs, block.inputs.call
     weights = normalize_scores(call, masked_block.scores, masked_block.mask)
     pooled = op.MatMul(fold_query_groups(call, weights), masked_block.values)

@@ -1,7 +1,7 @@
 """Sort nodes, initializers and weights in an order that depends only on the graph.
 
 The order of tf2onnx differs between processes, because tf2onnx stores nodes in sets and appends counters to names.
-Initializers are constants inside the graph; `TracedModel.weights` is outside of it.
+Initializers are constants inside the graph. Weights are outside of it, in `TracedModel.weights`.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -14,12 +14,12 @@ from .._onnx.traversal import iter_input_names, iter_subgraphs
 
 
 def sort_reachable_nodes(traced_model: TracedModel) -> bool:
-    """Sort nodes depth first and initializers by first reader, without unreachable ones; return True on a change."""
+    """Sort nodes depth first and initializers by first reader, drop unreachable ones, and return True on a change."""
     return _sort_graph(traced_model.model.graph)
 
 
 def sort_weights(traced_model: TracedModel) -> bool:
-    """Sort weights by first reader, unread weights last by name; return True if the order changed."""
+    """Sort weights by first reader, then unread weights by name; return True if the order changed."""
     previous_order = [*traced_model.weights]
     names = [*_sort_by_first_read(traced_model.model.graph, traced_model.weights), *sorted(previous_order)]
     traced_model.weights = {name: traced_model.weights[name] for name in dict.fromkeys(names)}
@@ -38,13 +38,13 @@ def _sort_graph(graph: onnx.GraphProto) -> bool:
 
 
 def _sort_by_first_read(graph: onnx.GraphProto, names: Collection[str]) -> list[str]:
-    """Return the names that nodes of a graph and its subgraphs read, by first reader, then names of graph outputs."""
+    """Return those of `names` that a graph or its subgraphs read, by first reader, and then those that it outputs."""
     inputs = (name for node in graph.node for name in iter_input_names(node))
     return [name for name in dict.fromkeys((*inputs, *(value.name for value in graph.output))) if name in names]
 
 
 def _sort_depth_first(nodes: Sequence[onnx.NodeProto], outputs: Sequence[str]) -> list[int]:
-    """Return the indices of the nodes that outputs depend on, producers before consumers."""
+    """Return the indices of the nodes that the outputs depend on, each producer before its consumers."""
     # The search is iterative, because chains of nodes are longer than Python's recursion limit.
     producers = {name: index for index, node in enumerate(nodes) for name in node.output if name}
     producers_of_node = [[producers[name] for name in _iter_outer_names(node) if name in producers] for node in nodes]
@@ -63,7 +63,7 @@ def _sort_depth_first(nodes: Sequence[onnx.NodeProto], outputs: Sequence[str]) -
 
 
 def _iter_outer_names(node: onnx.NodeProto) -> Iterator[str]:
-    """Yield the names that a node and its subgraphs read from the node's graph, without names that subgraphs define."""
+    """Yield the names that a node and its subgraphs read, except those that the subgraphs themselves define."""
     yield from filter(None, node.input)
     for subgraph in iter_subgraphs(node):
         own_names = {value.name for value in (*subgraph.input, *subgraph.initializer)}

@@ -1,4 +1,4 @@
-"""Rewrite `tf.tensordot` over the last axis, three operators or with dynamic sizes eight, as one `MatMul`."""
+"""Rewrite `tf.tensordot` over the last axis as one `MatMul`. Its operators are three, or eight with dynamic sizes."""
 
 import numpy as np
 import onnx
@@ -7,8 +7,8 @@ from onnx import helper
 from .._onnx.graph_index import GraphIndex, StaticShape
 from .patterns import ANY, Match, Op, Rule
 
-# TensorFlow computes reshape(reshape(x, (-1, depth)) @ kernel, output_shape). The first reshape merges the leading axes
-# of x. The output shape is a constant or, if sizes of x are dynamic, computed: concat(shape(x)[axes], units).
+# TensorFlow computes reshape(reshape(x, (-1, depth)) @ kernel, output_shape). The inner reshape, `INPUT_MATRIX`,
+# merges the leading axes of x. The output shape is constant, or concat(shape(x)[axes], units) if x has dynamic sizes.
 INPUT_MATRIX = Op("Reshape", "x", "matrix_shape")
 SHAPE_NODE = Op("Shape", ANY, skip="Cast")
 COMPUTED_SHAPE = Op("Concat", Op("Gather", SHAPE_NODE, "axes"), "units", skip="Cast")
@@ -40,8 +40,8 @@ def _is_constant(index: GraphIndex, name: str, expected: list[int | None]) -> bo
 
 
 def _is_output_shape(sizes: np.ndarray | None, x_shape: StaticShape, units: int | None) -> bool:
-    """Return True if constant `sizes` are `x_shape` with `units` as last size; one other size may be -1."""
-    # With an unknown last size, the reshapes may move elements between axes: x (2, 6) reshaped to (-1, 3) has 4 rows.
+    """Return True if `sizes` are those of `x_shape`, but with `units` as the last size; one other size may be -1."""
+    # If the last size is unknown, a reshape may move elements between axes: x (2, 6) reshaped to (-1, 3) has 4 rows.
     if sizes is None or x_shape[-1] is None or sizes.size != len(x_shape) or sizes[-1] != units:
         return False
     return [size for size, x_size in zip(sizes[:-1].tolist(), x_shape, strict=False) if size != x_size] in ([], [-1])

@@ -1,4 +1,4 @@
-"""T5 relative position biases: one learned bias per head and distance bucket."""
+"""Relative position biases of T5: one learned bias for each head and each bucket of distances."""
 
 import math
 from typing import Any
@@ -14,22 +14,22 @@ from .position_bias import PositionBias
 
 @keras.saving.register_keras_serializable(package="keras_attn")
 class RelativePositionBias(PositionBias):
-    """Learned score biases per head and bucket of distances between query and key, as in T5.
+    """Learned score biases, one for each head and each bucket of distances between query and key, as in T5.
 
-    `bias[h, i, j] = embeddings[bucket(j - i), h]`. Let `N` be the number of buckets for one direction, `E = N // 2` and
-    `M = max_distance`. The first `E` buckets hold one distance `d` each. The other buckets hold ranges that grow by a
-    constant ratio. The last range has no end: it begins at 91 for the default arguments, and at `M` at the latest.
+    `bias[h, i, j] = embeddings[bucket(j - i), h]`. N is the number of buckets for one direction, `E = N // 2` and
+    `M = max_distance`. Each of the first E buckets holds one distance d. The others hold ranges of distances that grow
+    by a constant ratio. The last range has no end. It begins at 91 for the default arguments, and never after M.
 
     `bucket(d) = d` for `d < E`, `min(E + floor((N - E) log(d / E) / log(M / E)), N - 1)` for `d >= E`
 
-    With `bidirectional`, `N = num_buckets // 2`: the first N buckets are for keys up to the query's own position, the
-    others for later keys. Without, `N = num_buckets`, and all later keys are in bucket 0; use a causal mask then.
+    If `bidirectional` is True, `N = num_buckets // 2`: the first N buckets are for keys up to the query's position, the
+    next N for later keys. Otherwise `N = num_buckets`, and all later keys are in bucket 0: then use a causal mask.
 
     Args:
         num_heads: H, the number of heads.
         num_buckets: The number of buckets.
-        max_distance: M, above E. All keys of one direction at this distance or a larger one get the same bias.
-        bidirectional: True for separate buckets for keys after the query.
+        max_distance: M, which must be above E. All keys of one direction at distance M or more get the same bias.
+        bidirectional: True if keys after the query have their own buckets.
         embeddings_initializer: Initializer of the biases, (num_buckets, H).
         **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
 
@@ -40,12 +40,12 @@ class RelativePositionBias(PositionBias):
         ValueError: If a number is not positive, N is below 2, M is not above E, or for the reasons of `LinearBias`.
 
     Masking:
-        Implicit masks of the inputs are ignored, and the biases have none.
+        Implicit masks of the inputs are ignored. The biases have no mask.
 
     Numerics:
         Exact: the first distance of each bucket is computed in integers. The authors' code computes logarithms in
-        float32. With T5's sizes it gives the same buckets. With other sizes, such as N=36 and M=392, rounding puts a
-        distance that begins a bucket into the bucket before.
+        float32. With T5's sizes both give the same buckets. With other sizes, such as N=36 and M=392, their code rounds
+        so that the first distance of a bucket falls into the bucket before.
 
     Example:
         >>> position_bias = RelativePositionBias(num_heads=4)
@@ -91,7 +91,7 @@ class RelativePositionBias(PositionBias):
 
     def _compute_biases(self, relative_positions: Tensor) -> Tensor:
         distances = ops.abs(relative_positions) if self.bidirectional else ops.maximum(-relative_positions, 0)
-        # The bucket of a distance is the number of bucket starts that it has reached.
+        # The bucket of a distance is the number of bucket starts that are at most this distance.
         is_reached = ops.greater_equal(ops.expand_dims(distances, -1), ops.convert_to_tensor(self._bucket_starts))
         buckets = ops.sum(ops.cast(is_reached, "int32"), axis=-1)
         if self.bidirectional:
@@ -109,18 +109,18 @@ class RelativePositionBias(PositionBias):
 
 
 def compute_bucket_starts(num_direction_buckets: int, max_distance: int) -> list[int]:
-    """Return the first distance of buckets 1 to N - 1 of one direction: N, E and M as in `RelativePositionBias`."""
+    """Return the first distance of each bucket from 1 to N - 1; N, E and M are those of `RelativePositionBias`."""
     num_distance_buckets = num_direction_buckets // 2
     num_range_buckets = num_direction_buckets - num_distance_buckets
-    # Bucket E + k begins at the smallest d with (N - E) log(d/E) / log(M/E) >= k. As M > E, this is (d/E)^(N-E) >=
-    # (M/E)^k. Multiplied by E^(N-E), it is an inequality of integers: d^(N-E) >= M^k E^(N-E-k).
+    # E is `num_distance_buckets`. Bucket E + k begins at the smallest d with (N-E) log(d/E) / log(M/E) >= k. As M > E,
+    # this means (d/E)^(N-E) >= (M/E)^k. Both sides times E^(N-E) are integers: d^(N-E) >= M^k E^(N-E-k).
     powers = (max_distance**k * num_distance_buckets ** (num_range_buckets - k) for k in range(1, num_range_buckets))
     return [*range(1, num_distance_buckets + 1), *(_ceil_root(num_range_buckets, power) for power in powers)]
 
 
 def _ceil_root(exponent: int, power: int) -> int:
     """Return the smallest integer `root` with `root**exponent >= power`."""
-    # The float root may be off by rounding; the loops correct it in integers.
+    # Rounding may make the float root wrong. The loops correct it in integers.
     root = round(math.exp(math.log(power) / exponent))
     while root**exponent < power:
         root += 1

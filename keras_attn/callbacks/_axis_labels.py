@@ -7,13 +7,13 @@ import keras
 from keras import ops
 
 Vocabulary = Sequence[str] | Mapping[int, str]
-TokenRows = list[list[str]]  # tokens of one model input, by example and position
-# `MAX_INCHES` in `_heatmap_grid.py` is the space of 46 tokens. With 48, a token has hardly less space, and is legible.
+TokenRows = list[list[str]]  # tokens of one model input: a list for each example, with one token for each position
+# `MAX_INCHES` of `_heatmap_grid.py` is the space for 46 labels. 48 labels have hardly less space and stay legible.
 MAX_TOKENS, MAX_CHARACTERS = 48, 12
 
 
 def look_up_tokens(model: Any, inputs: Any, vocabularies: Mapping[str, Vocabulary]) -> list[TokenRows]:
-    """Return the tokens of each input (B, T) with a vocabulary; an id that is not in it becomes decimal digits."""
+    """Return the tokens of each input (B, T) that has a vocabulary. An id without a token becomes decimal digits."""
     if not isinstance(inputs, Mapping):
         names = [x.name for x in keras.tree.flatten(getattr(model, "inputs", None) or [])]
         inputs = {names[i] if names else i: array for i, array in enumerate(keras.tree.flatten(inputs))}
@@ -31,6 +31,6 @@ def look_up_tokens(model: Any, inputs: Any, vocabularies: Mapping[str, Vocabular
 
 
 def find_axis_tokens(all_rows: list[TokenRows], num_examples: int, axis_size: int) -> TokenRows | None:
-    """Return the rows of the only input of shape (num_examples, axis_size), up to `MAX_TOKENS`; None without one."""
+    """Return the rows of the only input (num_examples, axis_size); None without one, or if it exceeds `MAX_TOKENS`."""
     matches = [rows for rows in all_rows if len(rows) == num_examples and len(rows[0]) == axis_size]
     return matches[0] if len(matches) == 1 and axis_size <= MAX_TOKENS else None

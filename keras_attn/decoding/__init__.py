@@ -1,18 +1,18 @@
-"""Greedy decoding and beam search as one model: encoder, step and loop are in one graph, and in the exported file.
+"""Greedy decoding and beam search as one model: its graph and its exported file contain encoder, step and loop.
 
-The encoder runs once for each input; the step runs for every token of the answer. Both are functional models of the
+The encoder runs once for each input, and the step once for each token of the answer. Both are functional models of the
 trained layers. The decoding model contains both models and copies no weights.
 
-Tensors are connected by name. An input of the step is:
+Tensors are connected by name. `token` and `state` are arguments of the functions. The step gets these inputs:
 
-    `token`             integers (B,): the token of the previous step; at the first step `start`
-    a value of `state`  the output of the previous step that is its key in `state`. At the first step it is the
-                        encoder's output or input of this name or, if the encoder has none, zeros: dynamic axes then
-                        have size 0, as in an empty cache
-    any other name      the encoder's output or input of this name, the same at every step
-    `position`          if the encoder has no output or input `position`, integers (B,): the index of the step, from 0
+    `token`             integers (B,): the token of the previous step, but `start` at the first step
+    a value of `state`  the output of the previous step that `state` maps to this input. At the first step it is the
+                        encoder's output or input of this name. If the encoder has neither, it is zeros: dynamic axes
+                        then have size 0, as in an empty cache
+    any other name      the encoder's output or input of this name, which is the same at every step
+    `position`          integers (B,): the step's index, from 0, unless the encoder has an output or input `position`
 
-Dropout is always off. The step gets no implicit Keras masks; the encoder can return valid lengths as an output.
+Dropout is always off. The step gets no implicit Keras masks, but the encoder can return valid lengths as an output.
 """
 
 from collections.abc import Mapping, Sequence
@@ -42,20 +42,20 @@ def greedy(
 ) -> Any:
     """Create a model that selects the most likely token at each step, until each row has ended.
 
-    Of equal logits the first is selected. Once more than half of the rows have ended, the ended rows are no longer
-    computed. There are three exceptions: on JAX, with `jit_compile=True`, or if the inputs of the step have a fixed
-    batch size, shapes must not change, and all rows are computed until the last row has ended.
+    If several tokens are the most likely, the first is selected. Once more than half of the rows have ended, the ended
+    rows are no longer computed. But shapes must not change on JAX, with `jit_compile=True`, or if the inputs of the
+    step have a fixed batch size. All rows are then computed until the last row has ended.
 
     Args:
         encoder: A functional model with a dict of outputs. Its inputs are the inputs of the decoding model.
         step: A functional model with a dict of outputs, among them the logits of the next token.
         state: Maps names of the step's outputs to names of its inputs at the next step.
-        start: The start token, or the name of an output or input of the encoder, integers (B,).
-        end: The token that ends a row; None to run all steps.
+        start: The start token, or the name of the encoder's output or input that has the start tokens, integers (B,).
+        end: The token that ends a row. If it is None, all L steps run.
         max_length: L, the largest number of steps.
-        token: The name of the step's input for the last token.
-        logits: The name of the step's output of logits, floats (B, V).
-        outputs: Names of outputs of the step to return for every step, (B, ...) each, such as weights.
+        token: The name of the step's input that gets the token of the previous step.
+        logits: The name of the step's output that has the logits, floats (B, V).
+        outputs: Names of outputs of the step, (B, ...) each, such as weights. The model returns them for every step.
         name: Name of the model.
 
     Returns:
@@ -107,10 +107,10 @@ def beam(
     - Of all continuations, the first W without the token `end` are the beam of the next step.
 
     After L steps, the sequences in the beam count as finished too. A row stops earlier if it has K finished sequences
-    and no continuation of the beam can get a higher score than the worst of the K. Of equal sequences the first is
+    and no continuation of the beam can get a higher score than the worst of the K. If scores are equal, the first is
     taken. With width 1 and no penalty the result is that of `greedy`; with width V^L it is the best of all sequences.
 
-    The step is called with `B W` rows: its inputs are repeated for each sequence of the beam. If they have a fixed
+    The step is called with `B W` rows: its inputs are repeated for each sequence of the beam. If the step has a fixed
     batch size, this size must be W times that of the encoder.
 
     Args:
@@ -121,7 +121,7 @@ def beam(
         end: As in `greedy`.
         max_length: As in `greedy`.
         width: W, the number of sequences in the beam.
-        best: K, the number of sequences to return, at most W; None for W.
+        best: K, the number of sequences to return, at most W. None means W.
         length_penalty: 0 for the sum alone. The larger it is, the more it favours long sequences.
         token: As in `greedy`.
         logits: As in `greedy`.
@@ -131,7 +131,7 @@ def beam(
     Returns:
         A model with a dict of outputs, the best sequence first: `"tokens"`, int32 (B, K, L); `"lengths"`, int32 (B, K);
         `"scores"`, float32 (B, K), after the penalty; and (B, K, L, ...) for each of `outputs`. If there are fewer than
-        K sequences, missing ones have score -inf and length 0.
+        K sequences, the missing ones have score -inf and length 0.
 
     Raises:
         TypeError: If a model is not functional, or has no dict of outputs.
@@ -157,7 +157,7 @@ def beam(
 
 
 def _wrap_layer(layer: Any, encoder: Any, name: str | None) -> Any:
-    """Create a functional model of one layer, with inputs like those of the encoder."""
+    """Create a functional model of one layer, whose inputs are like those of the encoder."""
     batch = layer.batch
     inputs = {
         key: keras.Input(batch_shape=(batch, *x.shape[1:]), dtype=x.dtype, name=key)

@@ -1,6 +1,7 @@
-"""Silencing of standard error: prints and logged errors of Python are written.
+"""Tests of `silence_native_stderr`, which suppresses a part of the standard error.
 
-Messages of native code and of child processes, Python warnings, and warnings of loggers are suppressed.
+It suppresses messages of native code and of child processes, Python warnings, and warnings of loggers. It still writes
+what Python code prints to `sys.stderr`, and errors of loggers.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""The example of distributed training, as one process and in a cluster.
+"""Tests of the example of distributed training, which run it as one process and in a cluster.
 
 The losses of both runs are equal. In the cluster, only one process writes files.
 
@@ -22,14 +22,17 @@ LOSS_REPORT = re.compile(r"(\d) processes, (\d) devices: loss ([\d.]+), then ([\
 
 
 def run_example(folder: Path, environments: list[dict[str, str]], *arguments: str) -> list[str]:
-    """Run the example in processes with an output folder each, and return their printed outputs."""
+    """Run the example in one process for each environment, and return the printed outputs.
+
+    Each process gets its own output folder.
+    """
     commands = [[str(EXAMPLE), *arguments, "--out", str(folder / str(rank))] for rank in range(len(environments))]
     return run_scripts(commands, folder, environments)
 
 
 @pytest.fixture(scope="module")
 def one_process_run(tmp_path_factory) -> tuple[Path, str]:
-    """Folder and printed output of the example as one process."""
+    """Run the example as one process, and return its folder and its printed output."""
     folder = tmp_path_factory.mktemp("alone")
     (text,) = run_example(folder, [{}], "--quick")
     return folder, text

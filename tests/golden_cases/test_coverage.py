@@ -1,4 +1,8 @@
-"""Coverage of golden cases: outputs that depend on each input, outputs that vary, and relative rounding."""
+"""Coverage of golden cases: the section of the parity report that says what the golden cases exercise.
+
+For an input, `moves` lists the outputs that depend on it, and `drawn` says how its values were drawn. For an output,
+`varies` is True if its rows differ by more than their rounding limits. `rounding` is its relative rounding limit.
+"""
 
 import keras
 import numpy as np
@@ -59,7 +63,7 @@ def test_coverage_of_one_sample_detects_constant_outputs():
 @pytest.mark.slow
 def test_coverage_reports_rounding_relative_to_the_scale():
     x = keras.Input((5,), name="x")
-    # The products have seven exact digits in float32. Five cancel in the subtraction, so two remain.
+    # In float32 the two products have seven exact digits. The subtraction cancels five of these, so two remain.
     noise = x * 1e5 - x * 99999
     model = keras.Model(x, {"noise": noise, "dense": layers.Dense(3)(x), "index": ops.argmax(x, -1)})
     outputs = measure_coverage(model)["outputs"]
@@ -69,7 +73,10 @@ def test_coverage_reports_rounding_relative_to_the_scale():
 
 
 def test_coverage_permutes_or_replaces_sampled_integers_and_skips_constant_booleans():
-    """The entry `moves` is None if the check has no other values of an input: all booleans of the samples are True."""
+    """The entry `moves` is None if the check has no other values for an input.
+
+    This holds for `flag`, since all its values in the samples are True.
+    """
     digit, x = keras.Input((), dtype="int32", name="digit"), keras.Input((5,), name="x")
     flag = keras.Input((1,), dtype="bool", name="flag")
     model = keras.Model([digit, x, flag], ops.where(flag, ops.one_hot(digit, 5) + x, x))
@@ -80,7 +87,7 @@ def test_coverage_permutes_or_replaces_sampled_integers_and_skips_constant_boole
 
 
 def build_case(output, limit=0.0):
-    """Return a case with one output. If it is float, all its elements have the same rounding limit."""
+    """Return a case with one output. If the output is float, `limit` is the rounding limit of each element."""
     array = np.asarray(output)
     rounding = {"y": np.full(array.shape, limit)} if array.dtype.kind == "f" else {}
     return Case("case", {}, {"y": array}, rounding)

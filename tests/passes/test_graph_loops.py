@@ -20,8 +20,9 @@ from keras_attn_export._passes.loop_passthrough_state import remove_passthrough_
 
 X, M = np.array([[1, 2], [3, 4]], "float32"), np.array([[0.5, -1], [2, 0.25]], "float32")
 
-# In the inner loop, `twice` depends on model inputs only, and `sums` on the outer step. `negative` is invariant too. It
-# stays in the outer body, because it is an output of this body.
+# In the inner loop, `twice` depends only on inputs of the model. `sums` depends also on `a`, the outer loop's state.
+# `negative` is invariant too. It stays in the outer body, because it is an output of this body: `scanned` has the
+# `negative` of each outer step. `yes` is the condition that starts both loops.
 NESTED = """
 <ir_version: 8, opset_import: ["" : 18]>
 nested (float[n, 2] x, float[2, 2] m, int64 count) => (float[n, 2] y, float[k, 2, 2] scanned)
@@ -47,8 +48,8 @@ nested (float[n, 2] x, float[2, 2] m, int64 count) => (float[n, 2] y, float[k, 2
 }
 """
 
-# `shifted`, `w` and `total` are invariant. The branches of `If` read the invariant `total` and `one` and the varying
-# `product`, so the hoisted function must return `total` for a branch.
+# `shifted`, `w` and `total` are invariant. A branch of `If` reads `total`, which is computed before the
+# loop. So the function that runs before the loop must return `total`, although no other node of the loop reads it.
 CALL = """
 <ir_version: 8, opset_import: ["" : 18, "keras_attn" : 1]>
 called (float[n, 2] x, float[2, 2] m, int64 count) => (float[n, 2] y)
@@ -79,7 +80,7 @@ attend_0 (query, memory) => (output)
 
 
 def hoist(text, counts=(0, 1, 3)):
-    """Return the model with invariant nodes hoisted, after a check that its outputs stay equal."""
+    """Hoist the invariant nodes of a model, check that its outputs stay equal, and return it."""
     inputs = [{"x": X, "m": M, "count": np.array(count)} for count in counts]
     return apply_change(parser.parse_model(text), lambda model: hoist_invariants(TracedModel(model)), *inputs)
 
@@ -147,7 +148,7 @@ def test_draws_and_branches_stay_in_the_loop(lines, op):
 
 
 def test_two_bodies_may_use_the_same_names():
-    """Only values with a unique name can move to the outer graph: `c` and `f` differ between the two bodies."""
+    """A value can move to the outer graph only if its name is unique. `c` and `f` differ between the two bodies."""
     model = hoist("""
     <ir_version: 8, opset_import: ["" : 18]>
     two_loops (float[2, 2] x, float[2, 2] m, int64 count) => (float[2, 2] z)
@@ -177,7 +178,7 @@ def test_two_bodies_may_use_the_same_names():
     assert numpy_helper.to_array(model.graph.initializer[0]) == 5
 
 
-# `w` is passed through both loops unchanged and is an output of the model; the bodies change the state `a` and `b`
+# Both loops return `w` unchanged, and it is an output of the model. The bodies change the states `a` and `b`.
 STATES = """
 <ir_version: 8, opset_import: ["" : 18]>
 nested (float[n, 2] x, float[2, 2] w, int64 count) => (float[n, 2] y, float[2, 2] w_after)
@@ -201,9 +202,9 @@ nested (float[n, 2] x, float[2, 2] w, int64 count) => (float[n, 2] y, float[2, 2
 
 
 def run_pass_on_passthrough_state(text):
-    """Return the model after `remove_passthrough_state`, and check that its outputs stay equal.
+    """Run `remove_passthrough_state` on a model, check that its outputs stay equal, and return the model.
 
-    The body then reads the state from the outer graph.
+    In this model the body of the loop reads the removed state from the outer graph.
     """
     inputs = [{"x": X, "w": M, "count": np.array(count, "int64")} for count in (0, 1, 2, 3)]
     return apply_change(parser.parse_model(text), lambda model: remove_passthrough_state(TracedModel(model)), *inputs)
@@ -220,7 +221,7 @@ def test_passthrough_state_of_nested_loops_is_read_from_the_outer_graph():
 
 
 def test_swapped_states_stay_in_the_loop():
-    """Each step swaps the states, so that they have their first values only after an even number of steps."""
+    """Each step swaps the states. So they have their first values only after an even number of steps."""
     model = run_pass_on_passthrough_state("""
         <ir_version: 8, opset_import: ["" : 18]>
         swapping (float[2, 2] x, float[2, 2] w, int64 count) => (float[2, 2] y, float[2, 2] z)
@@ -239,7 +240,7 @@ def test_swapped_states_stay_in_the_loop():
 
 
 def test_state_that_becomes_another_state_stays_in_the_loop():
-    """Each step sets `a` to `b`, and `b` to the constant `c`."""
+    """Each step sets `a` to `b`, and `b` to `c`, which never changes."""
     model = run_pass_on_passthrough_state("""
         <ir_version: 8, opset_import: ["" : 18]>
         shifting (float[2, 2] x, float[2, 2] w, int64 count) => (float[2, 2] y, float[2, 2] z)
@@ -256,8 +257,8 @@ def test_state_that_becomes_another_state_stays_in_the_loop():
     assert len(model.graph.node[1].input) == 4
 
 
-# As tf2onnx writes recurrent layers: the step number and a separate counter `time` are converted to floats and compared
-# with the length.
+# tf2onnx writes recurrent layers in this way. The condition converts the step number and a separate counter, `time`, to
+# floats and compares both with the length.
 COUNTED_LOOP = """
 <ir_version: 8, opset_import: ["" : 18]>
 counted (int32 length, float x) => (float y)
@@ -296,9 +297,10 @@ LINE_REPLACEMENTS = {
 
 
 def list_body_operators(*replacements, lengths=(0, 1, 3, 8)):
-    """Replace lines of the model, run the pass, and return the operators of the loop body.
+    """Return the operators that `remove_conditions` leaves in the loop body of `COUNTED_LOOP`.
 
-    The outputs of the model must stay equal.
+    Each of `replacements` is a pair of a line and its replacement. They are applied before the pass. The pass must not
+    change the outputs of the model.
     """
     text = COUNTED_LOOP
     for line, replacement in replacements:
@@ -315,7 +317,7 @@ def list_body_operators(*replacements, lengths=(0, 1, 3, 8)):
 
 def test_condition_that_repeats_the_trip_count_is_removed():
     assert sorted(list_body_operators()) == ["Add", "Add", "Identity"]
-    # The condition may also compare the counter before its increment: then it repeats the trip count as well.
+    # The condition may also compare the counter before its increment. It still repeats the trip count.
     line, replacement = (f"float_counter = Cast <to = 1> ({counter})" for counter in ("next_time", "time"))
     assert "Less" not in list_body_operators((line, replacement))
 

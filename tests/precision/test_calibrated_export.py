@@ -1,7 +1,7 @@
 """Export to int8 with calibration: reported errors, masked weights, layers that stay float32, and refused exports.
 
-Keys of the reported errors: `share` is the largest error divided by the largest magnitude, and `same_choices` the
-share of rows with the same largest class.
+The reported errors of an output have two keys that need an explanation. `share` is the largest error divided by the
+largest magnitude of the output. `same_choices` is the share of rows whose most likely class is the same in int8.
 """
 
 import json
@@ -25,7 +25,7 @@ IMAGES = RNG.normal(size=(40, 8, 8, 3)).astype("float32")
 
 
 def build_image_model():
-    """Return a classifier of images: convolutions, a batch normalization and a residual sum."""
+    """Return a classifier of images with convolutions, a batch normalization and a residual sum."""
     keras.utils.set_random_seed(0)
     rng = np.random.default_rng(1)
     image = keras.Input((8, 8, 3), name="image")
@@ -33,7 +33,7 @@ def build_image_model():
     x = x + layers.Conv2D(8, 3, padding="same", activation="relu", name="second")(x)
     classify = layers.Dense(10, activation="softmax", name="classes", kernel_initializer="he_normal")
     model = keras.Model(image, classify(layers.Flatten()(x)))
-    for variable in model.variables:  # initial zeros and ones would hide errors of the conversion
+    for variable in model.variables:  # variables that are all zeros or ones would hide errors
         if any(part in variable.path for part in ("bias", "beta", "moving_mean")):
             variable.assign(rng.normal(0, 0.3, variable.shape))
         if "gamma" in variable.path or "moving_variance" in variable.path:
@@ -42,7 +42,7 @@ def build_image_model():
 
 
 def build_attention_model():
-    """Return a model with attention over projected sequences; the weights of masked keys are exact zeros."""
+    """Return a model with attention over projected sequences, which also returns the attention weights."""
     keras.utils.set_random_seed(1)
     x, lens = keras.Input((None, 16), name="x"), keras.Input((), dtype="int32", name="valid_lens")
     hidden = layers.Dense(32, activation="tanh", name="widen")(x)
@@ -79,6 +79,7 @@ def test_report_has_parity_and_the_error_on_calibration_rows(image_bundle):
     assert error["same_choices"] == np.mean(actual.argmax(-1) == expected.argmax(-1))
     assert error["share"] == error["largest"] / error["scale"]
     assert max(row.max_rel for row in image_bundle.report.rows) < 0.05
+    # `seen_in_precision` would be the largest relative error of the int8 file, compared with Keras.
     output_coverage = image_bundle.report.coverage["outputs"]["classes"]
     assert "seen_in_precision" not in output_coverage, "the reference is the int8 graph computed in floats, not Keras"
     assert read_manifest(image_bundle.path)["calibration"] == calibration
@@ -117,7 +118,7 @@ def test_file_beyond_the_limit_is_refused_and_the_message_names_the_output(tmp_p
 
 @pytest.mark.slow
 def test_wrong_int8_file_is_refused(tmp_path, monkeypatch):
-    """In the saved file the first convolution has a wrong bias; in the reference graph its bias is correct."""
+    """The first convolution has a wrong bias in the saved file, and the correct bias in the reference graph."""
     save_model = convert_precision.save_model
 
     def save_with_wrong_bias(traced_model, file, **options):
@@ -134,7 +135,7 @@ def test_wrong_int8_file_is_refused(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_layers_harmed_by_int8_stay_float32_and_are_named(tmp_path, monkeypatch):
-    """The kernel of the layer `second` becomes zeros in int8."""
+    """The test replaces the int8 kernel of the layer `second` by zeros."""
     quantize = CalibratedModel.quantize
 
     def quantize_to_zeros(self, layers):

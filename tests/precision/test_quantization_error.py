@@ -1,8 +1,13 @@
 """Quantization errors: differences from float32, equal classes, and layers that stay float32 because of their error.
 
-Keys of the errors: `share` is the largest difference divided by `scale`, the largest magnitude. `noise` is the relative
-RMS error, the root of the sum of squared differences divided by the sum of squares. `differ` is the share of integers
-that are not equal, and `same_choices` the share of rows with the same largest class.
+The errors of an output have these keys:
+
+    largest, mean   the largest and the mean absolute difference
+    scale           the largest magnitude
+    share           the largest difference divided by the scale
+    noise           the relative RMS error: the root of (sum of squared differences / sum of squared float32 values)
+    differ          only for integers: the share of unequal elements. The other errors are equal to it; the scale is 1.
+    same_choices    the share of rows whose most likely class is the same
 """
 
 import numpy as np
@@ -88,7 +93,7 @@ def test_outputs_that_are_no_class_probabilities_have_no_top1(outputs):
 
 
 def select_float32_layers(noise_by_layer, limit):
-    """Return the layers that stay float32 in a model in which each int8 layer adds the given noise."""
+    """Return the layers that stay float32 in a model to which each int8 layer adds its noise."""
 
     def measure(layers):
         total = sum(noise_by_layer[layer] ** 2 for layer in layers) ** 0.5

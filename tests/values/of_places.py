@@ -1,6 +1,7 @@
 """Test cases for operators that gather, scatter, rearrange or create elements by position.
 
-Also cases for layers that encode or scale their inputs, and for losses.
+There are also cases for layers that encode or scale their inputs, and for losses. `add` and `add_ops` add cases to the
+table. `feed`, `fill` and `feed_rows` return input makers, which `grids.py` describes.
 """
 
 from functools import partial
@@ -21,10 +22,10 @@ make_3d_array, make_matrix = fill((2, 3, 4)), fill((3, 4))
 
 
 def feed_rows(*arguments, **rows_by_special_kind):
-    """Return an input maker of `ROWS` and further arguments.
+    """Return an input maker that returns `ROWS`, followed by `arguments`.
 
-    The rows have the dtype of the case; rows of uint8 are the absolute values. A keyword, such as `nan`, gives the
-    rows for another kind of special values.
+    The rows are cast to the dtype of the case. If it is uint8, they are the absolute values of `ROWS`. A keyword is a
+    kind of special values, such as `nan`. Its value replaces `ROWS` for this kind.
     """
 
     def make_inputs(kind: str, dtype: str):
@@ -44,6 +45,7 @@ for dtype in ("float16", "int32", "uint8", "bool"):
 add_ops(ops, "multi_hot", feed(IDS), INT32, num_classes=4)
 encoding = layers.CategoryEncoding(3, output_mode="one_hot")
 add("keras.layers.CategoryEncoding", encoding, feed(IDS[:, 1:2]), INT32, "ids out of range", is_static=True)
+# `negative_ids` is an input maker.
 negative_ids = feed(np.int32([[0, 7, -1], [-8, 3, 3]]))
 add("keras.layers.Embedding", layers.Embedding(8, 3), negative_ids, INT32, "negative ids")
 for layer in (
@@ -163,7 +165,7 @@ for name, arguments in {
     "array": ([1.0, 2],),
     "convert_to_tensor": ([1.0, 2],),
 }.items():
-    # These functions have no tensor argument: the sum of the input is added, so that the model has an input.
+    # These functions have no tensor argument. The sum of an input is added, so that the model has an input.
     create = partial(lambda function, arguments, x: function(*arguments) + ops.sum(x), getattr(ops, name), arguments)
     add(f"keras.ops.{name}", create, fill((2,)), FLOAT32)
 add("keras.ops.empty", lambda x: ops.shape(ops.empty((3, 4)))[0] + x, fill((2,)), INT32)
@@ -171,7 +173,7 @@ add_ops(ops, "empty_like", feed(np.zeros((0, 3))), FLOAT32)
 add("keras.ops.arange", lambda x: ops.arange(ops.shape(x)[0], 0, -2), fill((5,)), FLOAT32, "length from a shape")
 add("keras.ops.linspace", lambda x: ops.linspace(x[0], x[1], 5), make_matrix, FLOATS, "limits as tensors", limit=5e-6)
 
-# Losses, a measure of image quality and a window
+# Losses, a measure of image quality and a window. `TARGETS_AND_OUTPUTS` is an input maker of both arrays.
 TARGETS_AND_OUTPUTS = feed(np.array([[0.0, 1, 0], [0, 0, 1]]), np.array([[0.2, 0.5, 0.3], [1.0, 0, 0]]))
 add_ops(ops, "categorical_crossentropy binary_crossentropy", TARGETS_AND_OUTPUTS, FLOATS, limit=5e-6)
 LOGITS = np.array([[2.0, -1, 1], [-50, 100, 0]])

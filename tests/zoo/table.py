@@ -1,4 +1,4 @@
-"""Page docs/models.md, written from the results of the exports."""
+"""Write the page docs/models.md from the results of the exports."""
 
 import re
 import textwrap
@@ -12,7 +12,8 @@ ModelResults = Mapping[str, Result]
 MAX_ERROR_LENGTH = 160
 LINE_WIDTH = 100
 LOAD_ERROR = "does not load: "
-# A larger relative difference between the file of Keras's exporter and Keras is an error, not float rounding.
+# If the relative difference between Keras and the file of its exporter is larger, the file is wrong: this is more than
+# float rounding.
 MAX_DIFFERENCE = 1e-3
 
 INTRODUCTION = """# Models
@@ -59,9 +60,9 @@ REASON_BY_ERROR_PATTERN = {
 
 
 def render_page(results_by_model: Mapping[str, ModelResults], current_page: str = "") -> str:
-    """Return the page: the numbers of models that each exporter exports, and a table for each kind of model.
+    """Return the page: a summary with the number of models that each exporter exports, and a table for each kind.
 
-    A model keeps its line of the current page if it lacks the result of a precision.
+    A model that lacks the result of a precision keeps its line of the current page.
     """
     line_by_name_cell = {line.split(" | ")[0]: line for line in current_page.splitlines() if line.startswith("| ")}
     for name, results in results_by_model.items():
@@ -71,6 +72,7 @@ def render_page(results_by_model: Mapping[str, ModelResults], current_page: str 
     for architecture in ZOO.values():
         if line := line_by_name_cell.get(f"| {format_name(architecture.name)}"):
             lines_by_kind.setdefault(architecture.kind, []).append(line)
+    # The last two cells of a line describe our file (its difference, or a refusal) and the file of Keras's exporter.
     last_cells = [line.removesuffix(" |").split(" | ")[-2:] for lines in lines_by_kind.values() for line in lines]
     num_models, num_refused = len(last_cells), sum(cell.startswith("refused") for cell, _ in last_cells)
     keras_cells = [cell for _, cell in last_cells if cell != "not tried"]
@@ -92,6 +94,11 @@ def format_name(name: str) -> str:
 
 
 def render_row(architecture: Architecture, results: ModelResults) -> str:
+    """Return the line of a model in the table.
+
+    In a result, `of_limit` is the largest difference from Keras divided by what the check allows, and `max_rel` is the
+    largest relative difference.
+    """
     float32_result = results["float32"]
     inputs = "; ".join(f"`{description}`" for description in float32_result["inputs"])
     low_precision_text = ", ".join(
@@ -119,7 +126,10 @@ def render_keras_cell(result: Result | None) -> str:
 
 
 def summarize_error(error: str) -> str:
-    """Return the reason of `REASON_BY_ERROR_PATTERN` for an error, or the beginning of its message without paths."""
+    """Return a short reason for an error.
+
+    It comes from `REASON_BY_ERROR_PATTERN`. If no pattern matches, it is the beginning of the message without paths.
+    """
     for pattern, reason in REASON_BY_ERROR_PATTERN.items():
         if match := re.search(pattern, error):
             return f"{LOAD_ERROR if error.startswith(LOAD_ERROR) else ''}{reason.format(match[1])}"

@@ -1,4 +1,4 @@
-"""Golden cases and rounding limits of small models."""
+"""Helpers that generate golden cases and measure rounding limits of small models."""
 
 import keras
 
@@ -22,12 +22,12 @@ def build_integer_input(name, *shape, dtype="int32"):
 
 
 def measure_output_limits(model, inputs, precision="float32", name="out"):
-    """Return the rounding limits of one output for `inputs`, and the output."""
+    """Return the rounding limits of the output `name` for these inputs, and the output itself."""
     model_signature = build_signature(model)
     (case,) = measure_limits(model_signature, [Case("base", inputs, model_signature.run(inputs))], precision)
     return case.rounding_limits[name], case.outputs[name]
 
 
 def select_finite_cases(golden_cases):
-    """Return the golden cases whose inputs have no injected special values."""
+    """Return the golden cases into whose inputs no special values, such as NaN, were injected."""
     return [case for case in golden_cases.cases if case.name not in golden_cases.injections_by_case]

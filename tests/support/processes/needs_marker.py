@@ -1,7 +1,7 @@
-"""Pytest plugin: the mark `needs` skips tests whose requirements are not installed, `pytest.mark.needs("ray")`.
+"""Pytest plugin for the mark `needs`: `pytest.mark.needs("ray")` skips a test if `ray` is not installed.
 
-A requirement is the name of a Python module, or a key of `REQUIREMENT_CHECKS`. The reason of the skip names a command
-that installs the missing requirement.
+A requirement is the name of a Python module, or a key of `REQUIREMENT_CHECKS`. The reason of the skip names the
+command that installs the missing requirement.
 """
 
 import importlib.util
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[3]
-# Functions that return a true value if a requirement that is no Python module is installed
+# For each requirement that is no Python module, a function that returns a true value if the requirement is installed
 REQUIREMENT_CHECKS = {
     "node": lambda: shutil.which("node") and (ROOT / "web/node_modules/.complete").is_file(),
     "runtimes": lambda: any((ROOT / ".nox/runtimes").glob("onnxruntime-*")),

@@ -23,7 +23,7 @@ from keras_attn_export._format.providers import PROVIDERS
 from keras_attn_export._format.session import check_placement
 
 FUNCTIONS_BY_TEST_FOLDER = {"contract": (export_model, Bundle.run), "bundle": (verify_bundle, Bundle.run)}
-"""Functions by folder of tests. During a test, the option replaces the default of their argument `provider`."""
+"""For each folder of tests, functions with an argument `provider`. During a test, the option replaces its default."""
 PROBE_MODEL = '<ir_version: 8, opset_import: ["": 18]> probe (float[2] x) => (float[2] y) { y = Tanh (x) }'
 
 _chosen_provider = "cpu"
@@ -44,7 +44,10 @@ def pytest_configure(config):
 
 
 def choose_provider(provider):
-    """Select a provider and its tolerances for the run, or raise `pytest.UsageError` if it is not available."""
+    """Select a provider for the run, and multiply all tolerances by its `limit_factor`.
+
+    Raise `pytest.UsageError` if onnxruntime lacks the provider.
+    """
     global _chosen_provider
     _chosen_provider = provider
     if provider == "cpu":
@@ -73,7 +76,8 @@ def pytest_runtest_call(item):
 def open_on_provider(model):
     """Open a session on the provider of the option, without TF32 if it is a GPU.
 
-    A provider other than `cpu` must run all attention nodes of the model: if not, a `ProviderError` is raised.
+    A provider other than `cpu` must run all attention nodes of the model. Otherwise the first run of the
+    session raises a `ProviderError`.
     """
     if _chosen_provider != "cpu":
         return PlacementCheckingSession(model)
@@ -88,7 +92,7 @@ def get_scratch_folder():
 
 
 class PlacementCheckingSession:
-    """Session that checks its first run: if another provider ran an attention node, a `ProviderError` is raised."""
+    """Session whose first run raises a `ProviderError` if another provider ran an attention node."""
 
     profile_numbers = count()
 

@@ -1,7 +1,7 @@
-"""Tests of two helpers of the layer tests, which run on every backend of Keras.
+"""Tests of `backends.py` and `backend_neutral_tests.py`, two helpers of the layer tests.
 
-`backends.py` hides the differences between the backends. `backend_neutral_tests.py` selects the files of layer tests:
-those that import only packages which all backends have.
+Layer tests run on every backend of Keras. `backends.py` hides the differences between the backends.
+`backend_neutral_tests.py` selects the files of layer tests. They import only packages that every backend has.
 """
 
 import subprocess
@@ -44,9 +44,10 @@ def test_keras_attn_imports_no_further_backend():
 
 @every_compilation_mode
 def test_gradients_cover_arguments_and_variables(mode):
-    """The loss x y v^2 z has the gradients y v^2 z by x, x v^2 z by y and 2 x y v z by the variable v.
+    """The loss x y v^2 z is differentiated by x and y, which are arguments, and by the variable v.
 
-    They are computed at x = 2, y = 3, z = 5 and v = 7. Then v becomes 11, and the compiled program is called again.
+    Its gradients are y v^2 z, x v^2 z and 2 x y v z. The program computes them at x = 2, y = 3, z = 5 and v = 7. Then v
+    is set to 11, and the compiled program is called again.
     """
     variable = keras.Variable(7.0)
 
