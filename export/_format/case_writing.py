@@ -21,15 +21,15 @@ def save_cases(path: Path, cases: Iterable[Case]) -> None:
 
 
 def to_unicode_array(array: np.ndarray) -> np.ndarray:
-    """Convert strings of dtype `object`, which only pickle can store, to NumPy's dtype `U`; keep other arrays."""
+    """Convert strings from dtype `object`, which only pickle can store, to `U`. Return other arrays unchanged."""
     return array.astype(str) if array.dtype == object else array
 
 
 def _encode_limits(limits: np.ndarray) -> np.ndarray:
-    """Return `ceil(2 * log2(limit))` as int16; booleans unchanged."""
-    # A limit is an estimate, so it is rounded up to a power of sqrt(2), at most by a factor of 1.42. Codes of 16 bits
-    # repeat and compress well; float64 limits would be the largest part of the file. Differences from NaN or infinity
-    # count as 0, so a limit is infinite only if it overflows float64. Its code is then that of 0, the strictest limit.
+    """Return `ceil(2 * log2(limit))` of each limit as int16. Return booleans unchanged."""
+    # A limit is an estimate, so it may be rounded up to a power of sqrt(2), by a factor of 1.42 at most. int16 codes
+    # compress well; float64 limits would be the largest part of the file. A limit is infinite only if it overflows
+    # float64, since differences from NaN or infinity count as 0. It gets the code of 0, and 0 is the strictest limit.
     if limits.dtype == bool:
         return limits
     with np.errstate(divide="ignore"):

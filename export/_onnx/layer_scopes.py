@@ -14,7 +14,7 @@ from onnx import GraphProto, NodeProto
 from .traversal import iter_input_names
 
 _PARTS_WITHOUT_SCOPE = re.compile(r"PartitionedCall|^Func$|^(in|out)put$")
-# Scopes of TensorFlow's own functions. They are no layers, although TensorFlow numbers repeated ones like layers.
+# Scopes of TensorFlow's own functions, not of layers. TensorFlow numbers repeated ones like those of layers.
 _TENSORFLOW_FUNCTIONS = re.compile(
     "Any|All|Einsum|Gelu|GatherV2|MatMul|Max|Mean|Min|Repeat|Reshape|Softmax|SelectV2|Sum|Tensordot|batchnorm|cond|"
     "convolution|depthwise|einsum|moments|ones|range|separable_conv2d|strided_slice|while|zeros"
@@ -27,13 +27,13 @@ def build_layer_path(*scopes: str) -> str:
 
 
 def assign_layers(graph: GraphProto, layer_names: Collection[str], weight_names: Collection[str]) -> list[str | None]:
-    """Return the scope of the layer of each node, None for nodes outside of layers or between several layers.
+    """Return for each node the scope of its layer; None if the node is outside of layers or between several layers.
 
-    Nodes must follow their producers. `weight_names` are the names of weights outside the graph.
+    Each node must follow its producers. `weight_names` are the names of weights outside the graph.
     """
-    # A node whose name has no layer joins the layer of its producers if they are in one layer, else that of its
-    # consumers, else that of the producers that have a layer by then. In the first step, a node with weights does not
-    # join its producers, since its weights may belong to another layer.
+    # A node whose names contain no layer gets the layer of its neighbours, if these are in one layer. Three steps look
+    # at all producers, then at all consumers, then at the producers that have a layer by then. The first step skips
+    # nodes with weights, since the weights may belong to another layer than the producers.
     layer_weight_names = {*weight_names, *(tensor.name for tensor in graph.initializer if len(tensor.dims) > 1)}
     scopes = [_find_layer_scope(_list_scoped_names(node), layer_names) for node in graph.node]
     index_by_output: dict[str, int] = {}
@@ -57,9 +57,9 @@ def assign_layers(graph: GraphProto, layer_names: Collection[str], weight_names:
 
 def read_node_layers(nodes: Sequence[NodeProto], weight_names: Collection[str]) -> list[str]:
     """Return the path of the layer of each node, or an empty string for a node outside of layers."""
-    # Names are `model_1/encoder_1/dense_1/Tensordot/MatMul`: Keras opens the scope of a layer once to build the layer
-    # and once to call it, so that the scopes of nodes are numbered. A node whose name has no scopes may have an output
-    # with scopes, or a large weight, whose name is its path in Keras: `encoder/dense/kernel`.
+    # A node has a name like `model_1/encoder_1/dense_1/Tensordot/MatMul`. Its scopes are numbered, as Keras opens the
+    # scope of a layer twice: to build the layer and to call it. A node without scopes in its name may have an output
+    # with scopes, or a large weight. The name of a weight is its path in Keras: `encoder/dense/kernel`.
     operator_names = {name.partition(":")[0] for node in nodes for name in (node.name, *node.output)}
     paths = [max((_split_scopes(name, operator_names) for name in _list_scoped_names(node)), key=len) for node in nodes]
     root_counts = Counter(path[0] for path in paths if path)
@@ -81,7 +81,7 @@ def _get_common_scope(scopes: Iterable[str | None]) -> str | None:
 
 
 def _find_layer_scope(names: Iterable[str], layer_names: Collection[str]) -> str | None:
-    """Return the scopes in the first of `names` with the name of a layer, up to its innermost layer; else None."""
+    """Find the first name that contains a layer. Return its scopes up to the innermost layer; None if no name does."""
     for name in names:
         scopes = name.split("/")[:-1]
         for depth in range(len(scopes), 0, -1):
@@ -91,15 +91,15 @@ def _find_layer_scope(names: Iterable[str], layer_names: Collection[str]) -> str
 
 
 def _list_scoped_names(node: NodeProto) -> list[str]:
-    """Return the names of a node that may contain the scopes of its layer, the most reliable one first."""
-    # tf2onnx names a convolution after the batch normalization that it folds into it, but the kernel after its layer
+    """Return the names that may contain the scopes of a node's layer. The most reliable name comes first."""
+    # If tf2onnx folds a batch normalization into a convolution, only the kernel keeps the name of the convolution
     return [*(name for name in node.input if "/merged_input" in name), node.name, *node.output]
 
 
 def _find_layer_of_weights(
     node: NodeProto, weight_names: Collection[str], operator_names: Collection[str], layer_paths: Collection[str]
 ) -> str:
-    """Return the path of the layer in the names of a node's weights, or an empty string."""
+    """Return the path of the layer that the names of a node's weights contain, or an empty string without one."""
     for name in node.input:
         if name in weight_names:
             scopes = name.split("/")[:-1]
@@ -111,7 +111,7 @@ def _find_layer_of_weights(
 
 
 def _split_scopes(name: str, operator_names: Collection[str]) -> tuple[str, ...]:
-    """Return the scopes of layers at the start of a name, up to the first name of a node or output."""
+    """Return the scopes of layers at the start of a name. The first function, node or output in the name ends them."""
     scopes: list[str] = []
     prefix = ""
     for part in name.split("/")[:-1]:

@@ -22,7 +22,7 @@ def format_difference(value: float) -> str:
 def format_number(value: Any, digits: int | None = None) -> str:
     """Format an element of an array as JavaScript does: NaN, Infinity, true.
 
-    A finite float gets `digits` significant digits, or without `digits` the fewest that identify it.
+    A finite float gets `digits` significant digits. If `digits` is None, it gets the fewest that identify it.
     """
     if isinstance(value, bool | np.bool_):
         return str(bool(value)).lower()

@@ -1,4 +1,4 @@
-"""Texts of the examples in a report: inputs and predictions of single rows of a case."""
+"""Format the examples of a report. An example shows one row of a golden case: its inputs and the predictions."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ SCORE_DIGITS = 4  # significant digits of the score of a class
 
 
 class LabelledAxis(NamedTuple):
-    """Axis of a sequence, with a word for each position: a string, or the label of an id or of the best class."""
+    """Axis of a sequence. Each position has a word: a string, the label of an id, or the label of the best class."""
 
     dim: int | str  # static size, or name of a dynamic axis
     words: list[str]
@@ -37,7 +37,7 @@ class Prediction:
     has_words: bool  # True if `text` consists of words
     has_probabilities: bool
     is_sequence: bool  # True if each position has a prediction
-    # Best classes: one row (label, score) per class; in a sequence one row (position, label, score, ...) per position
+    # Rows of the best classes: (label, score) for each class, in a sequence (position, label, score, ...) per position
     class_rows: tuple[tuple[str, ...], ...]
 
 
@@ -47,13 +47,13 @@ class Example:
 
     inputs: tuple[tuple[str, str], ...]  # names and texts
     predictions: tuple[Prediction, ...]  # outputs except attention weights, texts first
-    labelled_axes: tuple[LabelledAxis, ...]  # sequences of strings, labelled ids or labelled scores
+    labelled_axes: tuple[LabelledAxis, ...]  # one per sequence of strings, labelled ids or labelled scores
 
 
 def find_probability_outputs(manifest: Manifest, labels: Labels, cases: Sequence[Case]) -> list[str]:
-    """Return the names of labelled outputs that are probabilities: finite values in [0, 1] that are not all equal."""
-    # A graph may compute a softmax or sigmoid by other operators, so the values of all cases are tested. Logits of all
-    # cases are practically never within these bounds; constant outputs, such as zeros, are excluded.
+    """Return the names of labelled outputs whose finite values are probabilities: all in [0, 1], and not all equal."""
+    # The values of all cases are tested, since a graph may compute a softmax or sigmoid by other operators. Logits are
+    # practically never within these bounds in all cases. Constant outputs, such as zeros, are no probabilities.
     names = [spec.name for spec in manifest.outputs if spec.name in labels and "float" in spec.dtype]
     return [name for name in names if _are_probabilities([case.outputs[name] for case in cases])]
 
@@ -65,7 +65,7 @@ def _are_probabilities(arrays: Sequence[np.ndarray]) -> bool:
 
 
 def build_example(index: int, case: Case, manifest: Manifest, labels: Labels, probability_names: list[str]) -> Example:
-    """Build the example in row `index` of a case; `probability_names` are the names of outputs with probabilities."""
+    """Build the example of row `index` of a case. The outputs in `probability_names` are probabilities."""
     rows = _select_rows(index, case, manifest)
     words = {name: _find_words(row, labels.get(name)) for name, row in rows.items()}
     position_dims: dict[str, Any] = {spec.name: _find_position_dim(spec, rows[spec.name]) for spec in manifest.specs}
@@ -99,7 +99,7 @@ def build_example(index: int, case: Case, manifest: Manifest, labels: Labels, pr
 
 
 def _select_rows(index: int, case: Case, manifest: Manifest) -> Arrays:
-    """Return row `index` of all arrays with a batch axis, and complete arrays without one."""
+    """Return row `index` of each array with a batch axis, and the other arrays unchanged."""
     arrays = {**case.inputs, **case.outputs}
     rows = {spec.name: np.asarray(arrays[spec.name]) for spec in manifest.specs}
     batched = [spec.name for spec in manifest.specs if has_batch(spec, manifest) and index < len(rows[spec.name])]
@@ -107,7 +107,7 @@ def _select_rows(index: int, case: Case, manifest: Manifest) -> Arrays:
 
 
 def has_batch(spec: Spec, manifest: Manifest) -> bool:
-    """Return True if the first axis of an array is the batch: if it is dynamic, or has the most common first size."""
+    """Return True if the first axis of an array is the batch: it is dynamic or has the most common first size."""
     return bool(spec.shape) and (isinstance(spec.shape[0], str) or spec.shape[0] == _find_batch_dim(manifest))
 
 
@@ -119,7 +119,7 @@ def count_examples(case: Case, manifest: Manifest) -> int:
 
 
 def _find_batch_dim(manifest: Manifest) -> int | str | None:
-    # Of equally common dims, `most_common` returns the first one. It should be that of an output, so outputs are first
+    # Of equally common dims, `most_common` returns the first one. Outputs come first, so that theirs is preferred
     specs = *manifest.outputs, *manifest.inputs
     dim_counts = Counter(spec.shape[0] for spec in specs if spec.shape)
     return dim_counts.most_common(1)[0][0] if dim_counts else None
@@ -130,17 +130,17 @@ def _has_scores(row: np.ndarray) -> bool:
 
 
 def _get_sequence_rank(row: np.ndarray) -> int:
-    """Return the rank of a row with positions: 1 axis of positions, and for scores 1 axis of classes after it."""
+    """Return the rank of a row with positions: 1, or 2 for scores, whose second axis has the classes."""
     return 2 if _has_scores(row) else 1
 
 
 def _find_position_dim(spec: Spec, row: np.ndarray) -> int | str | None:
-    """Return the size or name of the axis of positions, the first one after the batch; None without such an axis."""
+    """Return the dim of the axis of positions, the first axis after the batch; None if the row has no such axis."""
     return spec.shape[-row.ndim] if row.ndim == _get_sequence_rank(row) else None
 
 
 def _find_words(row: np.ndarray, labels: Sequence[str] | None) -> list[str] | None:
-    """Return a word for each position: a string, or the label of an id or of the best class; None if no words exist."""
+    """Return the word of each position: a string, or the label of an id or of the best class; None if there is none."""
     if row.ndim > _get_sequence_rank(row):
         return None
     if row.dtype.kind in "OU":
@@ -153,7 +153,7 @@ def _find_words(row: np.ndarray, labels: Sequence[str] | None) -> list[str] | No
 
 
 def _find_best_classes(scores: np.ndarray, labels: Sequence[str], count: int) -> tuple[tuple[str, ...], ...]:
-    """Return (label, score) of the classes with the highest scores, best first; only ("NaN",) if a score is NaN."""
+    """Return (label, score) of the `count` best classes, the best first. Return (("NaN",),) if a score is NaN."""
     if np.isnan(scores).any():
         return (("NaN",),)
     scores64 = scores.astype(np.float64)
@@ -162,7 +162,7 @@ def _find_best_classes(scores: np.ndarray, labels: Sequence[str], count: int) ->
 
 
 def _format_classes(scores: np.ndarray, labels: Sequence[str]) -> tuple[tuple[str, ...], ...]:
-    """Return the `class_rows` of a prediction; no rows if it has no positions, and NaN among its scores."""
+    """Return the `class_rows` of a prediction. Scores without positions give no rows if one of them is NaN."""
     if scores.ndim == 1:
         return () if np.isnan(scores).any() else _find_best_classes(scores, labels, MAX_CLASSES)
     return tuple(
@@ -172,7 +172,7 @@ def _format_classes(scores: np.ndarray, labels: Sequence[str]) -> tuple[tuple[st
 
 
 def format_numbers(row: np.ndarray, digits: int | None = None) -> str:
-    """Format the first elements of an array in row order, with the shape if it has several axes."""
+    """Format the first elements of an array in row order. The shape comes first if the array has several axes."""
     numbers = " ".join(format_number(value, digits) for value in row.ravel()[:MAX_NUMBERS])
     shape = f"{format_shape(row.shape)}: " if row.ndim > 1 else ""
     omitted_text = f" … ({row.size} numbers)" if row.size > MAX_NUMBERS else ""

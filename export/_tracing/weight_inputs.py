@@ -13,8 +13,8 @@ from .._onnx.traced_model import Weights
 # graph with its constants a dozen times. Smaller weights stay constants, which the optimizers can fold.
 MIN_INPUT_BYTES = 2**12
 
-# Operators that tf2onnx converts in the same way for constants and inputs; `constant_folding.py` folds the layout
-# operators in between later. Loops are missing: tf2onnx converts a loop to `LSTM` only if its weights are constants.
+# Operators that tf2onnx converts in the same way for constants and inputs. `constant_folding.py` later folds layout
+# operators before them. Loops are missing: tf2onnx converts a loop to `LSTM` only if its weights are constants.
 _WEIGHT_OPS = {"BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "Einsum", "GatherV2", "MatMul"}
 _WEIGHT_OPS |= {"Conv2D", "Conv2DBackpropInput", "Conv3D", "DepthwiseConv2dNative"}
 _LOOPS = {"StatelessWhile", "While"}
@@ -23,7 +23,7 @@ _LAYOUT_OPS = {"ExpandDims", "Reshape", "Squeeze", "Transpose"}
 
 
 def is_large(tensor: Any) -> bool:
-    """Return True if a variable becomes an input of the graph, provided that its consumers allow inputs."""
+    """Return True if the size and dtype of a variable allow an input of the graph. Its consumers must allow it too."""
     return _count_bytes(tensor) >= MIN_INPUT_BYTES and tensor.dtype in (tf.float32, tf.float16, tf.float64)
 
 
@@ -33,14 +33,14 @@ def replace_by_inputs(
     used_names: Collection[str],
     attention_functions: Collection[str],
 ) -> tuple[Weights, Weights]:
-    """Replace the placeholder constants of a graph, in place: by inputs, or by content if a consumer rejects inputs.
+    """Replace placeholder constants in place: by inputs, or by their content if a consumer does not allow inputs.
 
-    `variables` has the names of placeholder constants as keys. New inputs get no name in `used_names`. The library
-    functions named in `attention_functions` allow inputs as arguments.
+    The keys of `variables` are the names of the placeholder constants. The names of the new inputs differ from
+    `used_names`. `attention_functions` are the names of library functions that allow inputs as arguments.
 
     Returns:
-        The content of the new inputs, and that of all variables that the converter does not combine with other
-        constants: two dicts, with the paths of the variables as keys.
+        Two dicts of arrays by name. The first has the variables that became inputs. The second has all variables that
+        the converter does not combine with other constants, those of the first included.
     """
     fit_in_one_file = fits_in_one_file(sum(map(_count_bytes, variables.values())))
     consumers = _find_consumers(graph, variables)
@@ -56,7 +56,7 @@ def replace_by_inputs(
         name = _choose_name(variable, node.name, {*used_names, *weights})
         if fit_in_one_file and constant_users:
             node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(to_array(variable)))
-            # TensorFlow's optimizers fold a slice of static shape into its consumer.
+            # If the shape of a slice is static, TensorFlow's optimizers fold the slice into its consumer.
             slice_shapes = [user.attr["_output_shapes"].list.shape for user in constant_users if user.op in _SLICES]
             is_folded = any(tf.TensorShape(shape).is_fully_defined() for shapes in slice_shapes for shape in shapes)
             is_folded |= not {user.op for user in constant_users} <= _LOOPS | _SLICES
@@ -71,12 +71,12 @@ def replace_by_inputs(
         node.attr["_output_shapes"].list.shape.add().CopyFrom(node.attr["shape"].shape)
     for node in graph.node:
         node.input[:] = [_rename_input(name, new_names) for name in node.input]
-        node.attr.pop("_class", None)  # a colocation constraint that names a constant
+        node.attr.pop("_class", None)  # a colocation constraint, which may name a replaced constant
     return weights, unfolded_weights | weights
 
 
 def _find_consumers(graph: tf.compat.v1.GraphDef, names: Collection[str]) -> dict[str, list[Any]]:
-    """Return the consumers of each constant, looking through `Identity` and layout operators."""
+    """Return the consumers of each constant. Instead of `Identity` and layout operators, their consumers count."""
     direct_consumers: dict[str, list[Any]] = {}
     for node in graph.node:
         for tensor in node.input:
@@ -104,7 +104,7 @@ def _rename_input(name: str, new_names: Mapping[str, str]) -> str:
 
 
 def _choose_name(variable: tf.Variable, constant: str, used_names: Collection[str]) -> str:
-    """Return the Keras path of a variable, or the name of its constant if the path is in use."""
+    """Return the Keras path of a variable. If this name is in use, return the name of the placeholder constant."""
     path = variable.name.partition(":")[0]
     return constant if path in used_names else path
 

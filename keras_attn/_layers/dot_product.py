@@ -18,8 +18,8 @@ from .._types import Heads, Tensor
 class DotProductAttention(AttentionPooling):
     """Attention pooling with scaled dot products, for queries and keys of one size D. It has no weights.
 
-    `score(q, k) = scale q.k`, with `scale = 1/sqrt(D)` by default: then the scores of standard normal queries and keys
-    have unit variance for every D.
+    `score(q, k) = scale q.k`. The default `scale = 1/sqrt(D)` gives the scores of standard normal queries and keys
+    unit variance for every D.
 
     Args:
         dropout: Share of the weights dropped in training, at least 0 and less than 1.
@@ -56,7 +56,7 @@ class DotProductAttention(AttentionPooling):
 
 
 def make_dot_product_scoring(queries: Tensor, keys: Tensor, scale: float | None = 1.0) -> Scoring:
-    """Return the scoring `scale q.k` of queries `B + (Tq, D)` and keys `B + (Tk, D)`; scale None is `1/sqrt(D)`."""
+    """Return scoring `scale q.k` of queries `B + (Tq, D)` and keys `B + (Tk, D)`. `scale=None` means `1/sqrt(D)`."""
     tensors = {"queries": queries, "keys": keys}
     if scale is None:  # D is unknown until the layer runs
         default_scale = ops.rsqrt(ops.cast(ops.shape(queries)[-1], queries.dtype))

@@ -1,7 +1,7 @@
 """Weight layouts of multi-head attention, by framework.
 
-Axes in addition to those of `_layouts`: `H` heads, `G` heads of keys and values, `K` and `V` the sizes of a key and a
-value in one head, `Do` the output size. Our kernels concatenate the heads: (Dq, H*K), (Dk, G*K), (Dv, G*V), (H*V, Do).
+Axes in addition to those of `_layouts`: `H` heads of queries, `G` heads of keys and values, `K` and `V` sizes of a key
+and a value in one head, `Do` output size. Our kernels join the heads: (Dq, H*K), (Dk, G*K), (Dv, G*V), (H*V, Do).
 """
 
 from typing import Any
@@ -64,7 +64,7 @@ def _join_first_and_last_axis(array: Array) -> Array:
 
 
 def _head_entries(*output_names: str) -> tuple[LayoutEntry, ...]:
-    """Create entries for kernels with an axis of heads; a state has the output projection under one of the names."""
+    """Create entries for kernels with an axis of heads. The output projection has one of the names `output_names`."""
     return (
         make_entry("query.kernel", "Dq H K", "W_q.kernel", _join_last_axes),
         make_entry("key.kernel", "Dk G K", "W_k.kernel", _join_last_axes),
@@ -77,7 +77,7 @@ def _head_entries(*output_names: str) -> tuple[LayoutEntry, ...]:
     )
 
 
-_TORCH_SHARED = (
+_TORCH_SHARED = (  # entries of both layouts of torch below
     make_entry("out_proj.weight", "Do H*V", "W_o.kernel", np.transpose),
     make_entry("in_proj_bias", "3*H*K", "W_q.bias W_k.bias W_v.bias"),
     make_entry("out_proj.bias", "Do", "W_o.bias"),
@@ -98,7 +98,7 @@ _TORCH_SEPARATE = Layout(
     equal_axes=("H*K", "G*K", "G*V"),
 )
 
-# TensorFlow Addons: the heads come first, and only the output has a bias.
+# Entries for TensorFlow Addons: the axis of heads is the first one, and only the output projection has a bias.
 _ADDONS_ENTRIES = (
     make_entry("query_kernel", "H Dq K", "W_q.kernel", _join_first_and_last_axis),
     make_entry("key_kernel", "G Dk K", "W_k.kernel", _join_first_and_last_axis),

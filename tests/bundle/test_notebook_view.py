@@ -1,4 +1,4 @@
-"""HTML view of a bundle in notebooks: result of the check, inputs, outputs, layers and a call; names are escaped."""
+"""HTML view of a bundle in notebooks. It shows the parity check, inputs, outputs, layers and a call of the bundle."""
 
 from html.parser import HTMLParser
 
@@ -15,7 +15,7 @@ LAYER = {"name": "attend", "class": "AdditiveAttention", "lowering": "adaptive",
 
 
 class FragmentReader(HTMLParser):
-    """Parser of HTML that fails if a tag is not in `TAGS`, is not closed, or has another attribute than `style`."""
+    """Parser of HTML. It fails if a tag is not in `TAGS`, is not closed, or has an attribute other than `style`."""
 
     def __init__(self, html):
         super().__init__()
@@ -68,7 +68,7 @@ def test_view_shows_failure_and_warnings(tmp_path):
     html, text = render_view(tmp_path, passed=False)
     assert "does not match Keras on openvino: 1 of 1 outputs differ" in text
     assert RED in html
-    # `small_only` has the layers whose large form no golden case runs
+    # `small_only` lists the layers that run only in their small form in all golden cases
     case_coverage = {"cases": 1, "refused": 0, "axes": {}, "inputs": {}, "outputs": {}, "small_only": ["attend"]}
     html, text = render_view(tmp_path, case_coverage=case_coverage)
     assert "warnings Only 1 case" in text
@@ -106,6 +106,6 @@ def test_bundle_with_a_report_has_a_view_in_notebooks(tmp_path):
     assert repr(bundle) == (
         f"Bundle({path!r}, inputs=1, outputs=1, model='a\\u202eb\\n', precision='float32', opset=17)"
     )
-    assert bundle._repr_html_() is None  # without a report, notebooks show the `repr`
+    assert bundle._repr_html_() is None  # if it returns None, notebooks show the `repr`
     bundle.__dict__["report"] = ParityReport("cpu", ())
     assert "nothing was compared" in bundle._repr_html_()

@@ -1,4 +1,4 @@
-"""Messages of parity errors, and detection of sums in which Keras adds a summand along the wrong axis."""
+"""Golden cases that show a fault of the file, and cases left out because Keras adds along the wrong axis."""
 
 import keras
 import numpy as np
@@ -13,7 +13,7 @@ from keras_attn_export._private_api.keras_internals import detect_additions_alon
 
 
 def test_mismatch_names_case_operator_and_layer(tmp_path, monkeypatch):
-    """This test writes `Min` instead of `Max` to the file."""
+    """Write `Min` instead of `Max` to the file, so that the parity check fails."""
 
     def save_with_fault(traced, path):
         for node in traced.model.graph.node:
@@ -46,11 +46,11 @@ def test_summand_that_keras_adds_along_the_wrong_axis_is_detected(x_shape, y_sha
 
 
 def test_case_with_a_sum_along_the_wrong_axis_is_left_out():
-    # Keras adds (n, 3) + (n, 1) along the wrong axis if n is 3, as in the case `base`
+    # If n is 3, Keras adds (n, 3) + (n, 1) along the wrong axis. In the case `base`, n is 3
     x, y = keras.Input((3,), name="x"), keras.Input((1,), name="y")
     golden_cases = generate_cases(keras.Model([x, y], x + y))
     wrong_cases = {name for name, reason in golden_cases.refusals.items() if "summand along the wrong axis" in reason}
     assert wrong_cases == {"base"}
-    # With static sizes, the graph adds along the same wrong axis as the eager call, so that the case stays
+    # With static sizes, the graph and the eager call add along the same wrong axis. So the case is kept
     static_golden_cases = generate_cases(keras.Model(z := keras.Input(batch_shape=(3, 3)), z + z[:, :1]))
     assert not static_golden_cases.refusals

@@ -15,14 +15,14 @@ def make_array(*values, dtype="float32"):
 
 def test_stored_rounding_limits_are_upper_bounds(tmp_path):
     float_limits = np.array([[0, 1e-31, 1e-7], [3e-5, 0.5, 700.0]])
-    tie_marks = np.array([True, False])  # the limits of an integer output: True if rounding can change the element
+    tie_marks = np.array([True, False])  # limits of an integer output: True for an element that rounding can change
     outputs = {"floats": np.ones((2, 3), "float32"), "integers": np.ones(2, int)}
     rounding_limits = {"floats": float_limits, "integers": tie_marks}
     save_cases(tmp_path / "cases.npz", [Case("base", {}, outputs, rounding_limits)])
     (case,) = load_cases(tmp_path / "cases.npz")
     assert case.rounding_limits["floats"][0, 0] == 0
     ratios = case.rounding_limits["floats"].reshape(-1)[1:] / float_limits.reshape(-1)[1:]
-    assert np.all((ratios >= 1 - 1e-12) & (ratios < 1.4143))  # rounded up to a power of sqrt(2)
+    assert np.all((ratios >= 1 - 1e-12) & (ratios < 1.4143))  # limits are rounded up to a power of sqrt(2)
     assert case.rounding_limits["integers"].tolist() == [True, False]
 
 

@@ -1,4 +1,4 @@
-"""Invalid inputs and options of `AttentionCell` and `AttentionRNN`: error messages of eager and symbolic calls."""
+"""Error messages of `AttentionCell` and `AttentionRNN`: for invalid options, and for invalid inputs of calls."""
 
 import keras
 import numpy as np
@@ -25,8 +25,8 @@ def build_memory(keys=(B, Tk, 8), values=(B, Tk, Dm)):
 
 FIT_RULE = r"`memory` must fit `additive_attention\w*`, whose query is a cell state of size 6.*Received: "
 TYPE_RULE = "`memory` must be a tensor .*or the dict with 'projected_keys' and .*Received: "
-# Arguments, and a pattern of the error message. An argument's name stands for the message that the checks of all layers
-# raise for this argument (`build_error_pattern`).
+# Arguments, and a pattern of the error message. The name of an argument can replace the pattern. It stands for the
+# message about this argument that is the same for all layers (`build_error_pattern`).
 INVALID_INPUTS = {
     "no memory": ({"memory": None}, "memory"),
     "size of the memory": ({"memory": ones(B, Tk, Dm + 1)}, "memory"),
@@ -74,7 +74,7 @@ INVALID_RNN_INPUTS = {
 
 
 def list_parameters(cases_by_cell):
-    """Return (kind of cell, arguments, pattern): `INVALID_INPUTS` for "bahdanau", then the cases of each kind."""
+    """Return tuples (kind of cell, arguments, pattern). Those of `INVALID_INPUTS` come first, for "bahdanau"."""
     parameters = [pytest.param("bahdanau", *case, id=name) for name, case in INVALID_INPUTS.items()]
     for cell, cases in cases_by_cell.items():
         parameters += [pytest.param(cell, *case, id=f"{cell} {name}") for name, case in cases.items()]
@@ -82,7 +82,7 @@ def list_parameters(cases_by_cell):
 
 
 def convert_to_symbolic(arguments):
-    """Return placeholders with the shapes and dtypes of arrays."""
+    """Replace each array by a placeholder with its shape and dtype."""
     return keras.tree.map_structure(
         lambda a: None if a is None else keras.Input(batch_shape=a.shape, dtype=a.dtype.name), arguments
     )
@@ -115,7 +115,7 @@ def assert_rejects(layer, positional_names, convert, pattern, arguments):
 
 
 def make_cell(cell=None, attention=None, **options):
-    """Create an `AttentionCell` that is not built, by default of a `GRUCell` and dot products."""
+    """Create an `AttentionCell` that is not built. By default it has a `GRUCell` and dot-product attention."""
     return AttentionCell(cell or layers.GRUCell(3), attention or DotProductAttention(), **options)
 
 

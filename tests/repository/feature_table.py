@@ -1,6 +1,6 @@
 """Table of features in docs/design.md: each feature with its code, its tests and their numbers of lines.
 
-`python tests/repository/feature_table.py` updates the numbers. `test_design.py` checks the table without its
+`python tests/repository/feature_table.py` updates the numbers. `test_design.py` does not compare the
 numbers, so a change of a few lines needs no update. A file belongs to the feature with the longest matching prefix.
 """
 
@@ -15,7 +15,7 @@ COUNTED_PATHS = ("keras_attn", "export", "tests", "benchmarks", "examples", "scr
 # Largest numbers of lines to which the project may grow
 BUDGETS = {"keras_attn/ and export/": 37_000, "tests/": 38_500, "all Python": 82_500}
 
-# By feature, which says what a user can do: prefixes of the paths of its code, and of its tests
+# For each feature, prefixes of the paths of its code, and prefixes of its tests. A feature is what a user can do.
 FEATURES = {
     "attention layers with masks, on three backends": (
         "keras_attn/",
@@ -84,7 +84,7 @@ def list_files() -> list[str]:
 
 
 def map_prefixes_to_features() -> dict[str, str]:
-    """Return the feature of each prefix."""
+    """Return a dict with the prefixes in `FEATURES` as keys and their features as values."""
     return {prefix: feature for feature, parts in FEATURES.items() for part in parts for prefix in part.split()}
 
 

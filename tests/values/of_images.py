@@ -1,4 +1,4 @@
-"""Operator cases of images, convolutions, pooling and normalization, mostly of `keras.ops`."""
+"""Test cases of operators, mostly of `keras.ops`: for images, convolutions, pooling and normalization."""
 
 from functools import partial
 
@@ -26,8 +26,8 @@ add_images = partial(add_ops, ops.image)
 IMAGE_SHAPE, SIZES = (2, 5, 6, 3), [(3, 7), (7, 3), (6, 10), (1, 1)]
 COLOUR_IMAGES = np.random.default_rng(0).random(IMAGE_SHAPE)
 
-# The limit is larger than the default, because positions of pixels are computed in float32, where their rounding
-# depends on the order of additions.
+# The limit is larger than the default, because the positions of pixels are computed in float32. The rounding of these
+# positions depends on the order of additions.
 for method in ("nearest", "bilinear", "bicubic", "area", "lanczos3", "lanczos5"):
     for is_static in (True, False):
         options = {"interpolation": method, "is_static": is_static, "limit": 1e-4}
@@ -36,8 +36,8 @@ for method in ("nearest", "bilinear", "bicubic", "area", "lanczos3", "lanczos5")
             add_images("resize", mix(*IMAGE_SHAPE), variant=variant, size=size, **options)
     dtypes, deviating_kinds = ("uint8", *SIGNED_INTEGERS), ()
     if method.startswith("lanczos"):
-        # TensorFlow rounds the sines in Lanczos's weights differently. So an integer result may differ by rounding,
-        # which `deviations.py` allows for finite values.
+        # TensorFlow and onnxruntime round the sines in Lanczos's weights differently, so an integer result may differ.
+        # `deviations.py` allows this difference for finite values.
         dtypes, deviating_kinds = ("uint8",), (FINITE_VALUES,)
     options = {"size": (7, 3), "interpolation": method}
     add_images(
@@ -119,12 +119,12 @@ POOLS = [(2, {}), (3, {"strides": 1}), (2, {"strides": 3}), (3, {"strides": 4})]
 
 
 def make_kernel(rank: int, size: int, *channels: int) -> np.ndarray:
-    """Return a kernel of small numbers, of shape (size, ..., *channels) with `rank` sizes."""
+    """Return a kernel of small numbers. Its shape is (size, ..., size, *channels), with `rank` times `size`."""
     return fill((*[size] * rank, *channels))("finite", "float32")[0]
 
 
 def add_windows(op_names: str, make_inputs, variant: str, dtypes: tuple[str, ...] = FLOAT32, **options: object):
-    """Add cases of operators with static sizes, and with unknown sizes; `op_names` are separated by spaces."""
+    """Add cases of each operator with known sizes and with unknown sizes. Spaces separate the names in `op_names`."""
     for is_static in (True, False):
         sized_variant = f"{variant}, {'known' if is_static else 'unknown'} sizes"
         add_nn(op_names, make_inputs, dtypes, variant=sized_variant, is_static=is_static, **options)
@@ -164,8 +164,8 @@ for rank, shape in SHAPES.items():
 add_nn("max_pool", mix(*SHAPES[1]), variant="NaN", pool_size=3, strides=1, deviations=(NAN,))
 negative_infinity = np.full(SHAPES[1], -np.inf)
 make_inputs = feed(np.ones(SHAPES[1]), infinite=(negative_infinity,))
-# In float32, TensorFlow's maximum of -infinity alone is a finite number. In float16, the maximum is -infinity if
-# TensorFlow has a float16 kernel for the processor, else a finite number too.
+# If all elements of a window are -infinity, TensorFlow's maximum in float32 is a finite number. In float16 it is
+# -infinity if TensorFlow has a float16 kernel for the processor; otherwise it is a finite number too.
 KEEPS_INFINITY = bool(np.isneginf(ops.convert_to_numpy(ops.max_pool(negative_infinity.astype("float16"), 2))).all())
 for dtype, deviating_kinds in (("float32", (INFINITIES,)), ("float16", () if KEEPS_INFINITY else (INFINITIES,))):
     add_nn("max_pool", make_inputs, (dtype,), variant="-infinity alone", pool_size=2, deviations=deviating_kinds)

@@ -1,7 +1,7 @@
 """Handlers for convolutions, pooling and patch extraction.
 
-onnxruntime convolves floats only. It also pads wrongly if windows leave gaps and the image sizes are unknown
-(`image_windows.py`). In both cases windows are extracted by `Gather`, then multiplied or reduced.
+onnxruntime convolves float32 and float16 only. It also pads wrongly if windows leave gaps and image sizes are unknown
+(`image_windows.py`). In both cases `Gather` extracts the windows, which are then multiplied or reduced.
 """
 
 import math
@@ -32,7 +32,7 @@ def extract_patches(graph: Any, node: Any) -> None:
 
 
 def conv2d_and_conv3d(graph: Any, node: Any) -> RejectionReason:
-    """Convert `Conv2D` and `Conv3D`: floats with tf2onnx, integers and float64 to a `MatMul` of windows and kernel."""
+    """Convert `Conv2D` and `Conv3D` of float32 and float16 with tf2onnx, other dtypes to a `MatMul` with windows."""
     # Images are (B, ..., C) or (B, C, ...), kernels (sizes ..., C / groups, filters)
     kernel_shape = graph.get_shape(node.input[1])
     image_shape = graph.get_shape(node.input[0])
@@ -61,7 +61,7 @@ def conv2d_and_conv3d(graph: Any, node: Any) -> RejectionReason:
 
 
 def depthwise_conv2d_native(graph: Any, node: Any) -> RejectionReason:
-    """Convert `DepthwiseConv2dNative`: floats with tf2onnx, integers and float64 to `ReduceSum` of windows * kernel."""
+    """Convert `DepthwiseConv2dNative` of float32 and float16 with tf2onnx, other dtypes to `ReduceSum` of products."""
     # Images are (B, H, W, C), kernels (height, width, C, multiplier)
     kernel_shape = graph.get_shape(node.input[1])
     windows = _make_windows(graph, node, kernel_shape[:2])
@@ -82,7 +82,7 @@ def _make_windows(graph: Any, node: Any, sizes: list[int]) -> Windows:
 
 
 def _pad_and_convert(graph: Any, node: Any, windows: Windows) -> None:
-    """Convert a convolution with tf2onnx. Pad explicitly before if needed; a kernel of size 1 needs no padding."""
+    """Convert a convolution with tf2onnx. First pad explicitly if needed. A kernel of size 1 needs no padding."""
     if windows.needs_explicit_padding:
         if max(windows.sizes) > 1:
             graph.replace_input(node, node.input[0], windows.pad(GraphBuilder(graph), node.input[0]), 0)
@@ -101,7 +101,7 @@ def max_pool_and_avg_pool(graph: Any, node: Any) -> None:
     dtype = graph.get_dtype(node.input[0])
     is_channels_last = not node.get_attr_value("data_format", b"").startswith(b"NC")
     windows = Windows(graph, node, sizes[1:-1] if is_channels_last else sizes[2:], strides, [])
-    has_pool_kernel = dtype in CONVOLUTION_FLOATS or (is_max and dtype == TensorProto.DOUBLE)
+    has_pool_kernel = dtype in CONVOLUTION_FLOATS or (is_max and dtype == TensorProto.DOUBLE)  # in onnxruntime
     pools_batch_or_channels = sizes[0] != 1 or sizes[-1 if is_channels_last else 1] != 1
     if not is_channels_last or (has_pool_kernel and not windows.needs_explicit_padding) or pools_batch_or_channels:
         convert_with_tf2onnx(graph, node)
@@ -109,7 +109,7 @@ def max_pool_and_avg_pool(graph: Any, node: Any) -> None:
     op = NodeReplacement(graph, node)
     axes = [*range(len(windows.sizes) + 1, 2 * len(windows.sizes) + 1)]
     images = op.inputs[0]
-    # TensorFlow averages the elements within the image only, so the sum is divided by their number
+    # TensorFlow averages only the elements within the image, so the sum is divided by the number of these elements
     if not is_max:
         ones = op.Expand(op.number(1), op.Shape(images))
         sums = [op.ReduceSum(windows.extract(op, tensor)[0], axes, keepdims=0) for tensor in (images, ones)]

@@ -1,4 +1,4 @@
-"""Handlers that compute in a wider dtype because onnxruntime has no kernel of the dtype."""
+"""Handlers that compute in a wider dtype because onnxruntime has no kernel for the dtype of the inputs."""
 
 from typing import Any
 
@@ -25,20 +25,20 @@ REDUCTIONS = {"Sum": "ReduceSum", "Prod": "ReduceProd", "Mean": "ReduceMean"}
 
 
 def convert_widened(graph: Any, node: Any) -> RejectionReason:
-    """Convert the operators of `WIDENED_OPS` to those of ONNX, in a dtype for which onnxruntime has a kernel."""
+    """Convert an operator in `WIDENED_OPS` to its ONNX operator, in a dtype for which onnxruntime has a kernel."""
     op_type = WIDENED_OPS[node.type]
     dtype = graph.get_dtype(node.input[0])
     op = NodeReplacement(graph, node)
     computation_dtype = find_kernel_dtype(op_type, dtype)
     if computation_dtype is None and op_type == "Relu":
-        return op.finish("Max", *op.inputs, op.number(0))  # `Max` has kernels of int64 and uint64
+        return op.finish("Max", *op.inputs, op.number(0))  # `Max` has kernels for int64 and uint64
     if computation_dtype is None:
         return f"onnxruntime has no `{op_type}` of {numpy_dtype(dtype)}"
     attribute_names = ("exclusive", "reverse") if node.type == "Cumsum" else ()
     attributes = {name: int(node.get_attr_value(name, 0)) for name in attribute_names}
     if computation_dtype == dtype:
         return op.finish(op_type, *op.inputs, **attributes)
-    # The axis of `Cumsum` has a dtype of its own
+    # The second input of `Cumsum`, the axis, has a dtype of its own
     inputs = [op.Cast(name, to=computation_dtype) if graph.get_dtype(name) == dtype else name for name in op.inputs]
     if op.dtype == dtype:
         return op.finish("Cast", op(op_type, *inputs, **attributes), to=dtype)
@@ -48,7 +48,7 @@ def convert_widened(graph: Any, node: Any) -> RejectionReason:
 def sum_prod_mean(graph: Any, node: Any) -> None:
     """Convert `Sum`, `Prod` and `Mean` of (x, axes) to `ReduceSum`, `ReduceProd` and `ReduceMean`."""
     # The mean of integers is truncated. onnxruntime's mean of an empty tensor is 0 instead of NaN. To correct it,
-    # 0 / count is added, which is NaN for a count of 0, else 0. `ReduceSum` / count instead could overflow in the sum.
+    # 0 / count is added: NaN for a count of 0, else 0. `ReduceSum` / count is no alternative, as the sum may overflow.
     x, axes = node.input
     shape = graph.get_shape(x)
     constant_axes = constant_value(graph, axes)
@@ -76,12 +76,12 @@ def sum_prod_mean(graph: Any, node: Any) -> None:
 
 
 def _count_elements(op: NodeReplacement, x: str, axes: str) -> str:
-    """Return the number of elements along axes, int64, a scalar."""
+    """Return the number of elements along `axes` as an int64 scalar."""
     return op.ReduceProd(op.Gather(op.Shape(x), axes, axis=0), keepdims=0)
 
 
 def is_finite(graph: Any, node: Any) -> None:
-    """Convert `IsFinite` to `x - x == 0`, since x - x is NaN for infinities and NaN; `IsInf` has no float16 kernel."""
+    """Convert `IsFinite` to `x - x == 0`: x - x is NaN if x is infinite or NaN. `IsInf` has no float16 kernel."""
     zero = np.zeros((), numpy_dtype(graph.get_dtype(node.input[0])))
     op = NodeReplacement(graph, node)
     (x,) = op.inputs

@@ -1,4 +1,4 @@
-"""Small model of the fixtures in `bundle_fixtures.py`, and helpers that alter its bundle or run commands on it."""
+"""Small model for the fixtures in `bundle_fixtures.py`. Helpers alter the bundle of the model or run commands."""
 
 import json
 import os
@@ -69,7 +69,7 @@ def alter_golden_outputs(folder):
 
 
 def run_python(*arguments, cwd, blocked=(), timeout=60):
-    """Run this Python in `cwd`; imports of the packages in `blocked` fail."""
+    """Run this Python in `cwd`. A `sitecustomize.py` makes imports of the packages in `blocked` fail."""
     site = cwd / ".blocking_site"
     site.mkdir(exist_ok=True)
     lines = ["import sys", *(f"sys.modules[{name!r}] = None" for name in blocked)]

@@ -1,6 +1,6 @@
 """Attention layers of the textbook "Dive into Deep Learning" in Flax, and Flax's own multi-head attention.
 
-Each public function builds a layer, and returns its state and a function that runs it.
+Each public function builds a layer. It returns the state of the layer and a function that runs the layer.
 """
 
 import jax
@@ -23,7 +23,7 @@ def _build_layer(module, random, *input_sizes):
 
 
 def _build_dense_layers(random, use_bias, **sizes):
-    """Build dense layers by name, from pairs of an input and an output size."""
+    """Build a dense layer for each name in `sizes`, from its pair of input size and output size."""
     layers = {name: _build_layer(nn.Dense(out, use_bias=use_bias), random, size) for name, (size, out) in sizes.items()}
     state = {"params": {name: variables["params"] for name, (variables, _) in layers.items()}}
     return state, {name: run for name, (_, run) in layers.items()}
@@ -51,5 +51,5 @@ class FlaxMultiHead(nn.Module):
 
 
 def build_own_multi_head(random, Dq, Dk, Dv, heads, hidden, out, use_bias):
-    """Build `flax.linen.MultiHeadDotProductAttention`; the names of its weights begin with `attention`."""
+    """Build Flax's own `MultiHeadDotProductAttention`. The names of its weights begin with `attention`."""
     return _build_layer(FlaxMultiHead(heads, hidden, out, use_bias), random, Dq, Dk, Dv)
