@@ -1,7 +1,7 @@
 """Greedy decoding and beam search as one model: its graph and its exported file contain encoder, step and loop.
 
-The encoder runs once for each input, and the step once for each token of the answer. Both are functional models of the
-trained layers. The decoding model contains both models and copies no weights.
+The encoder runs once per batch, and the step once per decoded token. Both are functional models of the trained layers.
+The decoding model contains both models and copies no weights.
 
 Tensors are connected by name. `token` and `state` are arguments of the functions. The step gets these inputs:
 

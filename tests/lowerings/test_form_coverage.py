@@ -130,7 +130,7 @@ looped (float[b, q, 2] x, float[b, k, 2] y, int64 count) => (float[b, n, 2] out,
         is_first = Equal (i, no_step)
         chosen = If <
             then_branch = then () => (float[b, n, 2] attended) { attended = alt.keras_attn.chosen (longer, y, y) },
-            else_branch = other () => (float[b, n, 2] kept) { kept = Identity (longer) }
+            else_branch = other () => (float[b, n, 2] unchanged) { unchanged = Identity (longer) }
         > (is_first)
         a_on = Loop <body = inner (int64 j, bool go_inner, float[b, n, 2] c)
             => (bool go_inner_on, float[b, n, 2] c_on)
