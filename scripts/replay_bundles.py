@@ -83,7 +83,7 @@ def check_bundle(path: Path, arguments: argparse.Namespace) -> Row:
         has_cases = (path / "verify.py").exists()
         checked_path = path if has_cases else path.with_name(path.name.rpartition("-")[0] + PLAIN)
         verify = SimpleNamespace(**runpy.run_path(str(checked_path / "verify.py")))
-        manifest, cases = verify.read_manifest(checked_path), verify.load_cases(checked_path / verify.CASES)
+        manifest, cases = verify.read_manifest(checked_path), verify.load_cases(checked_path / verify.CASES_FILE)
         bundle = SimpleNamespace(path=path, verify=verify, manifest=manifest, cases=cases)
         if has_cases:
             row |= replay_cases(bundle, arguments)
