@@ -2,8 +2,8 @@
 
 To add an operator, write a function with the operator's name in snake case in this folder, and add a row. The function
 gets tf2onnx's graph and the node, and replaces the node with the helpers of `graph_builder.py`. If the node is
-unsupported, the function returns the reason for the error message, else None. `converted_functions.Converted` in the
-tests compares the result with TensorFlow.
+unsupported, the function returns the reason for the error message, else None. `ConvertedFunction` of the tests compares
+the result with TensorFlow.
 """
 
 from collections.abc import Callable

@@ -92,7 +92,7 @@ def draw_texts_and_masks(rng):
 class MutationModel:
     """A builder of a model, the lowering of its export, and its precisions in addition to float32.
 
-    `fresh` draws inputs on which a mutant must differ, if the exporter's own inputs could hide the mutation.
+    `draw_new_inputs` draws inputs on which a mutant must differ, if the exporter's own inputs could hide the mutation.
     """
 
     build: Callable[[], keras.Model]
